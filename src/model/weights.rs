@@ -1,0 +1,2 @@
+//! Named tensors of a model and its configuration.
+pub struct Weights {}
