@@ -1,1 +1,10 @@
-//! engine
+//! The engine: a DataFusion session with our functions, and the lake's files as its tables.
+
+mod functions;
+mod inputs;
+mod session;
+mod tables;
+
+pub use functions::{Functions, Models};
+pub use session::{Settings, bind, collect, memory_bytes, session};
+pub use tables::{empty, files, input, refers_to};

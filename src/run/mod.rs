@@ -1,1 +1,55 @@
-//! run
+//! Runs: job files, the graph of their tables, shards, resuming.
+//!
+//! A run goes through the tables upstream to downstream. `turns`, `requests` and `labels` are read from the inputs
+//! ([`ingest`]); each other table is derived shard by shard ([`derive`]). A shard whose fingerprint is committed is
+//! skipped; in a shard that changed, stores that did not change are carried over.
+
+mod derive;
+mod fingerprint;
+mod graph;
+mod ingest;
+mod plan;
+mod prepare;
+mod progress;
+mod status;
+mod summary;
+
+use std::time::SystemTime;
+
+pub use plan::{Estimate, Plan, plan};
+pub use prepare::{Checked, Prepared, check};
+pub use status::{Status, status};
+pub use summary::{Summary, TableSummary};
+
+use crate::config::Job;
+use crate::error::{Error, Result};
+use crate::schema;
+
+/// Tables in the order of a run.
+pub const ORDER: [&str; 9] =
+    ["turns", "requests", "labels", "embeddings", "pools", "scores", "features", "rankings", "slates"];
+
+/// What a run stops after: checks that `table` is one of a run's tables.
+pub fn until(table: Option<&str>) -> Result<&'static str> {
+    let Some(table) = table else { return Ok(ORDER[ORDER.len() - 1]) };
+    ORDER.iter().find(|t| **t == table).copied().ok_or_else(|| {
+        Error::usage(format!("--until {table}: a run makes no such table")).next(format!("one of {}", ORDER.join(", ")))
+    })
+}
+
+/// Runs a job up to and with the table `last`; what is committed already is not computed again.
+pub async fn run(job: &Job, last: &'static str) -> Result<Summary> {
+    let started = SystemTime::now();
+    let mut prepared = Prepared::new(job, last).await?;
+    let mut summary = Summary::begin(job, started);
+    for table in graph::until(last) {
+        let done = match table {
+            "turns" | "requests" | "labels" => ingest::table(&mut prepared, table).await?,
+            table => derive::table(&prepared, schema::table(table).expect("a table of the order")).await?,
+        };
+        progress::report(&done);
+        summary.tables.push(done);
+    }
+    summary.finish(&prepared).await?;
+    Ok(summary)
+}

@@ -1,0 +1,39 @@
+-- Every request gets a row: the fill of its ranking, or a status that says why there is none.
+SELECT
+  r.tenant_id, r.store_id, r.request_id,
+  coalesce(r.asked_at, $as_of, w.watermark) AS reference_at,
+  w.watermark,
+  CASE WHEN w.store_id IS NULL THEN 'unknown_store' ELSE s.slate['status'] END AS status,
+  s.slate['turn_ids'] AS turn_ids,
+  s.slate['tokens'] AS tokens,
+  $budget_tokens AS budget_tokens,
+  s.slate['text'] AS text
+FROM (
+  SELECT
+    r.tenant_id, r.store_id, r.request_id,
+    fill_slate(
+      array_agg(named_struct(
+        'turn_id', t.turn_id,
+        'turn_ordinal', t.turn_ordinal,
+        'session_ordinal', t.session_ordinal,
+        'session_started_at', t.session_started_at,
+        'role', t.role,
+        'content', t.content,
+        'content_hash', t.content_hash,
+        'score', k.score,
+        'rank', k.rank
+      ) ORDER BY k.rank) FILTER (WHERE k.rank IS NOT NULL),
+      CAST($budget_tokens AS BIGINT),
+      $slate
+    ) AS slate
+  FROM requests AS r
+  LEFT JOIN rankings AS k ON k.tenant_id = r.tenant_id AND k.store_id = r.store_id AND k.request_id = r.request_id
+  LEFT JOIN (
+    SELECT *, min(spoken_at) OVER (PARTITION BY tenant_id, store_id, session_id) AS session_started_at FROM turns
+  ) AS t ON t.tenant_id = k.tenant_id AND t.store_id = k.store_id AND t.turn_ordinal = k.turn_ordinal
+  GROUP BY r.tenant_id, r.store_id, r.request_id
+) AS s
+JOIN requests AS r ON r.tenant_id = s.tenant_id AND r.store_id = s.store_id AND r.request_id = s.request_id
+LEFT JOIN (
+  SELECT tenant_id, store_id, max(spoken_at) AS watermark FROM turns GROUP BY tenant_id, store_id
+) AS w ON w.tenant_id = r.tenant_id AND w.store_id = r.store_id

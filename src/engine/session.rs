@@ -1,0 +1,107 @@
+//! One session: its limits, its functions, and SQL with bound parameters.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use datafusion::common::ScalarValue;
+use datafusion::common::metadata::ScalarAndMetadata;
+use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::prelude::{DataFrame, SessionConfig, SessionContext};
+
+use super::Functions;
+use crate::error::{Context, Error, Result};
+
+/// Limits of a session.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// Memory that sorts, joins and aggregates may hold before they spill to disk; none: no limit.
+    pub memory_bytes: Option<usize>,
+    /// Threads that one query may use; 0: one a core.
+    pub partitions: usize,
+}
+
+/// A session with all functions.
+pub fn session(settings: &Settings, functions: &Functions) -> Result<SessionContext> {
+    let mut config = SessionConfig::new()
+        .set_bool("datafusion.execution.parquet.schema_force_view_types", false)
+        .set_bool("datafusion.sql_parser.map_string_types_to_utf8view", false)
+        .with_information_schema(false);
+    if settings.partitions > 0 {
+        config = config.with_target_partitions(settings.partitions);
+    }
+    let mut runtime = RuntimeEnvBuilder::new();
+    if let Some(bytes) = settings.memory_bytes {
+        runtime = runtime.with_memory_pool(Arc::new(FairSpillPool::new(bytes)));
+    }
+    let context = SessionContext::new_with_config_rt(config, Arc::new(runtime.build()?));
+    functions.register(&context);
+    Ok(context)
+}
+
+/// Plans a SELECT with its `$name` parameters; only those that it names are bound.
+pub async fn bind(context: &SessionContext, sql: &str, parameters: &[(&str, ScalarValue)]) -> Result<DataFrame> {
+    let frame = context.sql(sql).await?;
+    let named = parameters.iter().filter(|(name, _)| names_parameter(sql, name));
+    let values: Vec<(String, ScalarAndMetadata)> =
+        named.map(|(name, value)| (name.to_string(), ScalarAndMetadata::from(value.clone()))).collect();
+    if values.is_empty() {
+        return Ok(frame);
+    }
+    Ok(frame.with_param_values(values)?)
+}
+
+/// Whether the SELECT names the parameter `$name`.
+pub(crate) fn names_parameter(sql: &str, name: &str) -> bool {
+    let wanted = format!("${name}");
+    sql.match_indices(&wanted).any(|(at, _)| {
+        !sql[at + wanted.len()..].starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+    })
+}
+
+/// All rows of a SELECT.
+pub async fn collect(context: &SessionContext, sql: &str, parameters: &[(&str, ScalarValue)]) -> Result<Vec<RecordBatch>> {
+    Ok(bind(context, sql, parameters).await?.collect().await?)
+}
+
+/// Reads a size such as `512MiB`, `2GiB`, `2g` or a number of bytes.
+pub fn memory_bytes(text: &str) -> Result<usize> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let wrong = || Error::usage(format!("{text:?} is not a size")).next("write it as 512MiB or 2GiB");
+    let number: f64 = number.parse().or_usage("size").map_err(|_| wrong())?;
+    let scale = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1u64,
+        "k" | "kb" | "kib" => 1 << 10,
+        "m" | "mb" | "mib" => 1 << 20,
+        "g" | "gb" | "gib" => 1 << 30,
+        _ => return Err(wrong()),
+    };
+    let bytes = number * scale as f64;
+    if bytes < (16 << 20) as f64 || bytes > usize::MAX as f64 {
+        return Err(wrong().next("at least 16MiB are needed"));
+    }
+    Ok(bytes as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(memory_bytes("2GiB").unwrap(), 2 << 30);
+        assert_eq!(memory_bytes("512m").unwrap(), 512 << 20);
+        assert_eq!(memory_bytes("1.5 GiB").unwrap(), 3 << 29);
+        for wrong in ["", "much", "3TiBs", "1", "-2GiB"] {
+            assert_eq!(memory_bytes(wrong).unwrap_err().exit_code(), 2, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn parameters_are_whole_names() {
+        assert!(names_parameter("SELECT $as_of", "as_of"));
+        assert!(!names_parameter("SELECT $as_offset", "as_of"));
+    }
+}

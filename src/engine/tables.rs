@@ -1,0 +1,62 @@
+//! Files as tables: the lake's, and a job's inputs.
+
+use std::sync::Arc;
+
+use datafusion::catalog::TableProvider;
+use datafusion::datasource::empty::EmptyTable;
+use datafusion::datasource::file_format::parquet::ParquetFormat;
+use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
+use datafusion::prelude::SessionContext;
+use url::Url;
+
+use crate::error::{Context, Error, Result};
+use crate::schema::{Table, partition_type};
+
+/// A table of the lake that has no rows.
+pub fn empty(table: &Table) -> Arc<dyn TableProvider> {
+    Arc::new(EmptyTable::new(table.full_schema()))
+}
+
+/// Files of a table of the lake, given by their paths in the store; with the partition's columns, which are read off
+/// the paths. Whole partitions are chosen by choosing files, so that no filter stands over a scan.
+pub fn files(table: &Table, root: &Url, paths: &[object_store::path::Path]) -> Result<Arc<dyn TableProvider>> {
+    if paths.is_empty() {
+        return Ok(empty(table));
+    }
+    let urls = paths.iter().map(|p| {
+        let mut url = root.clone();
+        url.set_path(&format!("/{p}"));
+        ListingTableUrl::parse(url.as_str())
+    });
+    let urls = urls.collect::<datafusion::error::Result<Vec<_>>>()?;
+    let partition = table.partition.iter().map(|p| (p.to_string(), partition_type(p))).collect();
+    let options = ListingOptions::new(Arc::new(ParquetFormat::default()))
+        .with_file_extension(".parquet")
+        .with_table_partition_cols(partition);
+    let config =
+        ListingTableConfig::new_with_multi_paths(urls).with_listing_options(options).with_schema(table.file_schema());
+    Ok(Arc::new(ListingTable::try_new(config)?))
+}
+
+/// A job's input: a Parquet file, a folder of them, or a URL of either. Columns are those of all files together.
+pub async fn input(context: &SessionContext, url: &str) -> Result<Arc<dyn TableProvider>> {
+    let url = ListingTableUrl::parse(url).or_usage(format!("{url:?} is not a location"))?;
+    let options = ListingOptions::new(Arc::new(ParquetFormat::default())).with_file_extension(".parquet");
+    let state = context.state();
+    let config = ListingTableConfig::new(url.clone()).with_listing_options(options);
+    let config = config.infer_schema(&state).await.map_err(|e| {
+        Error::data("the input cannot be read as Parquet").at(url.to_string()).source(e.strip_backtrace())
+    })?;
+    Ok(Arc::new(ListingTable::try_new(config)?))
+}
+
+/// The tables that a SELECT reads, by name as written (`turns`, `input.turns`).
+pub fn refers_to(context: &SessionContext, sql: &str) -> Result<Vec<String>> {
+    let state = context.state();
+    let dialect = state.config().options().sql_parser.dialect;
+    let statement = state.sql_to_statement(sql, &dialect)?;
+    let mut names: Vec<String> = state.resolve_table_references(&statement)?.iter().map(ToString::to_string).collect();
+    names.sort();
+    names.dedup();
+    Ok(names)
+}

@@ -1,0 +1,364 @@
+//! Derived tables, shard by shard: skip what is done, carry over stores that did not change, compute the rest.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow::array::{Array, AsArray, Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field, Int64Type, Schema};
+use datafusion::logical_expr::JoinType;
+use datafusion::prelude::{DataFrame, SessionContext, ident};
+use futures::{StreamExt, stream};
+
+use super::fingerprint::{self, Prints, Store};
+use super::prepare::{Prepared, fit};
+use super::progress::Bar;
+use super::summary::TableSummary;
+use super::{graph, ORDER};
+use crate::engine;
+use crate::error::{Error, Result};
+use crate::lake::{Outcome, Pending, Snapshot, Unit};
+use crate::schema::{self, Table};
+
+/// Finished shards are committed together: a commit costs about as much as a small shard.
+const GROUP_SHARDS: usize = 16;
+const GROUP_TIME: Duration = Duration::from_secs(15);
+
+/// A shard's part of a table, with what each store's rows must be stamped with.
+struct Work {
+    shard: i32,
+    unit: Unit,
+    /// Of each store that has rows; empty for tables by content.
+    stores: BTreeMap<Store, i64>,
+}
+
+/// What a computed shard came to.
+struct Made {
+    pending: Pending,
+    stores_computed: u64,
+    stores_kept: u64,
+    rows_computed: u64,
+}
+
+/// Brings one derived table up to date.
+pub async fn table(run: &Prepared, table: &'static Table) -> Result<TableSummary> {
+    let mut summary = TableSummary::new(table.name);
+    let mut snapshot = run.lake.table(table).await?;
+    if !run.fills(table.name) {
+        summary.version = snapshot.version();
+        return Ok(summary);
+    }
+    let upstream = upstream(run, table).await?;
+    let work = units(run, table, &snapshot);
+    summary.stores = work.iter().map(|w| w.stores.len() as u64).sum();
+    let bar = Bar::new(table.name, work.len() as u64);
+    let mut left = not_done(work, &snapshot, &mut summary, &bar).await?;
+    while !left.is_empty() {
+        let parallel = std::thread::available_parallelism().map_or(1, usize::from);
+        let base = snapshot.clone();
+        let mut made =
+            stream::iter(&left).map(|work| shard(run, table, &base, &upstream, work)).buffer_unordered(parallel);
+        let (mut group, mut since) = (Vec::new(), Instant::now());
+        let mut lost = false;
+        while let Some(one) = made.next().await {
+            group.push(one?);
+            bar.step(group.last().map_or(0, |m: &Made| m.rows_computed));
+            if group.len() >= GROUP_SHARDS || since.elapsed() >= GROUP_TIME {
+                lost |= !commit(&mut snapshot, &mut group, &mut summary).await?;
+                since = Instant::now();
+            }
+        }
+        lost |= !commit(&mut snapshot, &mut group, &mut summary).await?;
+        drop(made);
+        // Where another run committed a shard first, its rows count if they are what we would have computed.
+        left = if lost { not_done(left, &snapshot, &mut summary, &bar).await? } else { Vec::new() };
+    }
+    bar.end();
+    summary.rows = own_files(run, &snapshot)?.iter().map(|f| f.rows).sum();
+    summary.version = snapshot.version();
+    Ok(summary)
+}
+
+fn own_files(run: &Prepared, snapshot: &Snapshot) -> Result<Vec<crate::lake::DataFile>> {
+    let system = run.job.system.partition();
+    let prefix: &[&str] = if snapshot.table.partition[0] == "system" { &[&system] } else { &[] };
+    snapshot.files(prefix)
+}
+
+/// Commits a group; gives back whether it was ours to commit.
+async fn commit(snapshot: &mut Snapshot, group: &mut Vec<Made>, summary: &mut TableSummary) -> Result<bool> {
+    if group.is_empty() {
+        return Ok(true);
+    }
+    let made = std::mem::take(group);
+    let pending: Vec<Pending> = made.iter().map(|m| m.pending.clone()).collect();
+    match snapshot.commit(&pending, &[]).await? {
+        Outcome::Committed(now) => {
+            *snapshot = now;
+            for m in made {
+                summary.shards_computed += 1;
+                summary.stores_computed += m.stores_computed;
+                summary.stores_kept += m.stores_kept;
+                summary.rows_computed += m.rows_computed;
+            }
+            Ok(true)
+        }
+        Outcome::Lost(now) => {
+            *snapshot = now;
+            Ok(false)
+        }
+    }
+}
+
+/// The shards whose fingerprint is not the committed one.
+async fn not_done(
+    work: Vec<Work>,
+    snapshot: &Snapshot,
+    summary: &mut TableSummary,
+    bar: &Bar,
+) -> Result<Vec<Work>> {
+    let mut left = Vec::new();
+    for w in work {
+        if snapshot.done(&w.unit.id).await? == Some(w.unit.fingerprint) {
+            summary.stores_kept += w.stores.len() as u64;
+            bar.step(0);
+        } else {
+            left.push(w);
+        }
+    }
+    Ok(left)
+}
+
+/// Fingerprints of the stores of every table up to `table`, from the inputs on.
+fn prints(run: &Prepared, table: &str) -> BTreeMap<&'static str, Prints> {
+    let mut all: BTreeMap<&'static str, Prints> = run.inputs.clone();
+    for name in graph::until(table).filter(|t| !graph::from_input(t) && !graph::by_content(t)) {
+        let of = fingerprint::of_stores(run.select_print(name), &run.reads[name], &all);
+        all.insert(name, of);
+    }
+    all
+}
+
+/// The units of a table: every shard that has something to compute from, or rows to remove.
+fn units(run: &Prepared, table: &'static Table, snapshot: &Snapshot) -> Vec<Work> {
+    let prints = prints(run, table.name);
+    let select = run.select_print(table.name);
+    let empty = BTreeMap::new();
+    let of = |name: &str, shard: i32| prints.get(name).and_then(|p| p.get(&shard)).unwrap_or(&empty).clone();
+    let mut shards: BTreeSet<i32> = run.inputs.values().flat_map(|p| p.keys().copied()).collect();
+    for file in own_files(run, snapshot).unwrap_or_default() {
+        shards.extend(file.partition.last().and_then(|s| s.parse::<i32>().ok()));
+    }
+    let work = shards.into_iter().map(|shard| {
+        let stores = if graph::by_content(table.name) { BTreeMap::new() } else { of(table.name, shard) };
+        let fingerprint = match table.name {
+            "embeddings" => fingerprint::of_shard(select, &[&of("turns", shard), &of("requests", shard)]),
+            "scores" => fingerprint::of_shard(select, &[&of("pools", shard)]),
+            _ => fingerprint::of_shard(select, &[&stores]),
+        };
+        let partition = run.partition(table, shard);
+        // Units by content are told apart by the model, those of a system by the system.
+        let owner = match table.name {
+            "embeddings" => hash_of(run, "embed"),
+            "scores" => format!("{}/{}", hash_of(run, "cross_score"), run.job.system.partition()),
+            _ => partition[0].clone(),
+        };
+        Work { shard, unit: Unit { id: format!("{}/{owner}/{shard}", table.name), fingerprint, partition }, stores }
+    });
+    work.collect()
+}
+
+fn hash_of(run: &Prepared, function: &str) -> String {
+    let found = run.model_hashes.iter().find(|(f, _)| *f == function);
+    found.map_or_else(String::new, |(_, hash)| hash.chars().take(16).collect())
+}
+
+/// Snapshots of all tables that the table's SELECT reads.
+async fn upstream(run: &Prepared, table: &Table) -> Result<BTreeMap<&'static str, Snapshot>> {
+    let mut all = BTreeMap::new();
+    for name in &run.reads[table.name] {
+        if *name != table.name {
+            all.insert(*name, run.lake.table(schema::table(name).expect("a table of the order")).await?);
+        }
+    }
+    Ok(all)
+}
+
+/// Computes one shard and lays its rows down.
+async fn shard(
+    run: &Prepared,
+    table: &'static Table,
+    snapshot: &Snapshot,
+    upstream: &BTreeMap<&'static str, Snapshot>,
+    work: &Work,
+) -> Result<Made> {
+    let place = format!("{}, shard {}", table.name, work.shard);
+    compute(run, table, snapshot, upstream, work).await.map_err(|e| e.at(place))
+}
+
+async fn compute(
+    run: &Prepared,
+    table: &'static Table,
+    snapshot: &Snapshot,
+    upstream: &BTreeMap<&'static str, Snapshot>,
+    work: &Work,
+) -> Result<Made> {
+    let context = run.session()?;
+    let (root, store) = run.lake.object_store();
+    context.register_object_store(&root, store);
+    let own = files_of(run, snapshot, work.shard)?;
+    context.register_table("own_rows", engine::files(table, &root, &own)?)?;
+    let kept = if graph::by_content(table.name) { BTreeSet::new() } else { kept_stores(&context, work).await? };
+    register_upstream(run, &context, table, upstream, work, &kept, &root).await?;
+    let computed = run.select(&context, table).await?;
+    let carried = carried(&context, table, &kept).await?;
+    let rows = match carried {
+        Some(carried) => carried.union(computed)?,
+        None => computed,
+    };
+    let order = table.key.iter().map(|k| ident(*k).sort(true, true)).collect();
+    let rows = rows.sort(order)?.execute_stream().await?;
+    let stamped = rows.map(|batch| stamp(batch?, table, work));
+    let pending = snapshot.write(work.unit.clone(), stamped).await?;
+    let carried_rows = own_rows(&context, table, &kept).await?;
+    Ok(Made {
+        rows_computed: pending.rows.saturating_sub(carried_rows),
+        stores_computed: (work.stores.len() - kept.len()) as u64,
+        stores_kept: kept.len() as u64,
+        pending,
+    })
+}
+
+fn files_of(run: &Prepared, snapshot: &Snapshot, shard: i32) -> Result<Vec<object_store::path::Path>> {
+    let partition = run.partition(snapshot.table, shard);
+    let prefix: Vec<&str> = partition.iter().map(String::as_str).collect();
+    Ok(snapshot.files(&prefix)?.into_iter().map(|f| f.path).collect())
+}
+
+/// The stores whose committed rows are what would be computed again.
+async fn kept_stores(context: &SessionContext, work: &Work) -> Result<BTreeSet<Store>> {
+    let sql = "SELECT tenant_id, store_id, max(store_fingerprint), min(store_fingerprint) FROM own_rows \
+               GROUP BY tenant_id, store_id";
+    let mut kept = BTreeSet::new();
+    for batch in engine::collect(context, sql, &[]).await? {
+        let (tenants, stores) = (batch.column(0).as_string::<i32>(), batch.column(1).as_string::<i32>());
+        let (most, least) = (batch.column(2).as_primitive::<Int64Type>(), batch.column(3).as_primitive::<Int64Type>());
+        for row in 0..batch.num_rows() {
+            let store = (tenants.value(row).to_string(), stores.value(row).to_string());
+            if most.value(row) == least.value(row) && work.stores.get(&store) == Some(&most.value(row)) {
+                kept.insert(store);
+            }
+        }
+    }
+    Ok(kept)
+}
+
+/// The tables that the SELECT reads: this shard's files, and of those only the stores that are computed.
+async fn register_upstream(
+    run: &Prepared,
+    context: &SessionContext,
+    table: &'static Table,
+    upstream: &BTreeMap<&'static str, Snapshot>,
+    work: &Work,
+    kept: &BTreeSet<Store>,
+    root: &url::Url,
+) -> Result<()> {
+    let wanted: Vec<&Store> = work.stores.keys().filter(|s| !kept.contains(*s)).collect();
+    let narrow = !graph::by_content(table.name);
+    if narrow {
+        context.register_batch("wanted_stores", stores_batch(&wanted)?)?;
+    }
+    for name in ORDER.iter().filter(|n| run.reads[table.name].contains(*n)) {
+        let of = schema::table(name).expect("a table of the order");
+        let provider = match upstream.get(name) {
+            Some(snapshot) if run.fills(name) => {
+                engine::files(of, root, &files_of(run, snapshot, work.shard)?)?
+            }
+            // The table's own rows, which an anti-join asks for.
+            None => context.table_provider("own_rows").await?,
+            Some(_) => engine::empty(of),
+        };
+        if narrow && !graph::by_content(name) {
+            let frame = only(context, context.read_table(provider)?, "wanted_stores").await?;
+            context.register_table(*name, frame.into_view())?;
+        } else {
+            context.register_table(*name, provider)?;
+        }
+    }
+    Ok(())
+}
+
+/// The rows of the stores in a table of (tenant_id, store_id).
+async fn only(context: &SessionContext, rows: DataFrame, stores: &str) -> Result<DataFrame> {
+    let stores = context.table(stores).await?;
+    let keys = ["tenant_id", "store_id"];
+    Ok(rows.join(stores, JoinType::LeftSemi, &keys, &["tenant_of", "store_of"], None)?)
+}
+
+fn stores_batch(stores: &[&Store]) -> Result<RecordBatch> {
+    let fields = ["tenant_of", "store_of"].map(|n| Field::new(n, DataType::Utf8, false));
+    let tenants = StringArray::from_iter_values(stores.iter().map(|s| s.0.as_str()));
+    let ids = StringArray::from_iter_values(stores.iter().map(|s| s.1.as_str()));
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields.to_vec())), vec![Arc::new(tenants), Arc::new(ids)])?)
+}
+
+/// Committed rows that go into the new file as they are.
+async fn carried(context: &SessionContext, table: &'static Table, kept: &BTreeSet<Store>) -> Result<Option<DataFrame>> {
+    let own = context.table("own_rows").await?;
+    let own = own.drop_columns(table.partition)?;
+    if graph::by_content(table.name) {
+        return Ok(Some(fit(own, table)?));
+    }
+    if kept.is_empty() {
+        return Ok(None);
+    }
+    let stores: Vec<&Store> = kept.iter().collect();
+    context.register_batch("kept_stores", stores_batch(&stores)?)?;
+    Ok(Some(fit(only(context, own, "kept_stores").await?, table)?))
+}
+
+async fn own_rows(context: &SessionContext, table: &Table, kept: &BTreeSet<Store>) -> Result<u64> {
+    let sql = if graph::by_content(table.name) {
+        "SELECT count(*) FROM own_rows"
+    } else if kept.is_empty() {
+        return Ok(0);
+    } else {
+        "SELECT count(*) FROM own_rows o LEFT SEMI JOIN kept_stores k \
+         ON o.tenant_id = k.tenant_of AND o.store_id = k.store_of"
+    };
+    let batches = engine::collect(context, sql, &[]).await?;
+    Ok(batches.iter().map(|b| b.column(0).as_primitive::<Int64Type>().value(0) as u64).sum())
+}
+
+/// Adds each row's store's fingerprint, in the column's place.
+fn stamp(batch: RecordBatch, table: &'static Table, work: &Work) -> Result<RecordBatch> {
+    let Some(at) = table.columns.iter().position(|c| c.name == "store_fingerprint") else {
+        return Ok(batch);
+    };
+    let column = |name: &str| batch.column_by_name(name).expect("a checked SELECT").as_string::<i32>();
+    let (tenants, stores) = (column("tenant_id"), column("store_id"));
+    let mut prints = Vec::with_capacity(batch.num_rows());
+    let mut last: Option<(usize, i64)> = None;
+    for row in 0..batch.num_rows() {
+        // Rows come in the order of stores: most are of the same store as the row before.
+        if let Some((before, print)) = last
+            && tenants.value(before) == tenants.value(row)
+            && stores.value(before) == stores.value(row)
+        {
+            prints.push(print);
+            continue;
+        }
+        let store = (tenants.value(row).to_string(), stores.value(row).to_string());
+        let print = *work.stores.get(&store).ok_or_else(|| {
+            Error::data(format!("the SELECT gives a row of store {:?}, which has no request", store.1))
+                .next("a SELECT must keep tenant_id and store_id as they are")
+        })?;
+        prints.push(print);
+        last = Some((row, print));
+    }
+    let mut columns = batch.columns().to_vec();
+    columns.insert(at, Arc::new(Int64Array::from(prints)));
+    let mut fields: Vec<_> = batch.schema().fields().iter().cloned().collect();
+    fields.insert(at, Arc::new(Field::new("store_fingerprint", DataType::Int64, false)));
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+}

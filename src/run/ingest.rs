@@ -1,0 +1,453 @@
+//! Inputs to tables: the job's first SELECTs, checked row by row, numbered, hashed, and laid into shards.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::{DataType, Int32Type, Int64Type};
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::{cast, lit};
+use datafusion::prelude::{DataFrame, Expr, SessionContext, ident};
+use futures::{StreamExt, TryStreamExt, stream};
+use object_store::ObjectStore;
+
+use super::fingerprint::{self, Print, Prints};
+use super::prepare::Prepared;
+use super::summary::TableSummary;
+use crate::engine;
+use crate::error::{Error, Result};
+use crate::lake::{Outcome, Pending, Place, Snapshot, Unit};
+use crate::schema::{self, Kind};
+
+/// The columns that a first SELECT gives, and whether it must.
+struct Mapped {
+    columns: &'static [(&'static str, Kind, bool)],
+    id: &'static str,
+    checked: &'static str,
+    rows: &'static str,
+}
+
+use Kind::{Int, Text, Time};
+
+const TURNS: Mapped = Mapped {
+    columns: &[
+        ("tenant_id", Text, false),
+        ("store_id", Text, true),
+        ("session_id", Text, false),
+        ("turn_id", Text, true),
+        ("turn_ordinal", Int, false),
+        ("session_ordinal", Int, false),
+        ("position", Int, false),
+        ("spoken_at", Time, false),
+        ("added_at", Time, false),
+        ("role", Text, true),
+        ("speaker", Text, false),
+        ("content", Text, true),
+        ("language", Text, false),
+    ],
+    id: "turn_id",
+    checked: include_str!("sql/turns.sql"),
+    rows: include_str!("sql/turns_rows.sql"),
+};
+
+const REQUESTS: Mapped = Mapped {
+    columns: &[
+        ("tenant_id", Text, false),
+        ("store_id", Text, true),
+        ("request_id", Text, true),
+        ("question", Text, true),
+        ("asked_at", Time, false),
+        ("split", Text, false),
+    ],
+    id: "request_id",
+    checked: include_str!("sql/requests.sql"),
+    rows: include_str!("sql/requests_rows.sql"),
+};
+
+const LABELS: Mapped = Mapped {
+    columns: &[
+        ("tenant_id", Text, false),
+        ("store_id", Text, true),
+        ("request_id", Text, true),
+        ("turn_id", Text, true),
+        ("relevance", Int, true),
+    ],
+    id: "request_id",
+    checked: include_str!("sql/labels.sql"),
+    rows: include_str!("sql/labels_rows.sql"),
+};
+
+fn mapped(table: &str) -> &'static Mapped {
+    match table {
+        "turns" => &TURNS,
+        "requests" => &REQUESTS,
+        _ => &LABELS,
+    }
+}
+
+/// Reads one input table into the lake; skips it where neither its files nor its SELECT changed.
+pub async fn table(run: &mut Prepared, name: &'static str) -> Result<TableSummary> {
+    let table = schema::table(name).expect("an input table");
+    let mark = format!("ingest/{name}");
+    let print = input_print(run, name).await?;
+    let mut snapshot = run.lake.table(table).await?;
+    let mut summary = TableSummary::new(name);
+    if snapshot.done(&mark).await? != Some(print) {
+        snapshot = read(run, name, &snapshot, (&mark, print), &mut summary).await?;
+    }
+    let prints = store_prints(run, &snapshot).await?;
+    summary.stores = prints.values().map(|s| s.len() as u64).sum();
+    summary.stores_kept = summary.stores - summary.stores_computed.min(summary.stores);
+    summary.rows = snapshot.files(&[])?.iter().map(|f| f.rows).sum();
+    summary.version = snapshot.version();
+    summary.rejects = rejects(run, name).await?;
+    run.inputs.insert(name, prints);
+    Ok(summary)
+}
+
+async fn read(
+    run: &Prepared,
+    name: &'static str,
+    snapshot: &Snapshot,
+    mark: (&str, i64),
+    summary: &mut TableSummary,
+) -> Result<Snapshot> {
+    let context = run.session()?;
+    map(run, &context, name).await?;
+    write_rejects(run, &context, name, mark).await?;
+    let mut snapshot = snapshot.clone();
+    // A commit of another run between our reading and ours makes us look again; the rows are the same, so this ends.
+    loop {
+        let (pending, stores) = changed_shards(run, &context, name, &snapshot).await?;
+        match snapshot.commit(&pending, &[mark]).await? {
+            Outcome::Committed(now) => {
+                summary.stores_computed = stores;
+                summary.shards_computed = pending.len() as u64;
+                return Ok(now);
+            }
+            Outcome::Lost(now) => snapshot = now,
+        }
+    }
+}
+
+/// Writes the shards whose stores' fingerprints are not those of the lake, and empties the shards that are gone.
+async fn changed_shards(
+    run: &Prepared,
+    context: &SessionContext,
+    name: &'static str,
+    snapshot: &Snapshot,
+) -> Result<(Vec<Pending>, u64)> {
+    let m = mapped(name);
+    let sql = format!(
+        "SELECT shard, tenant_id, store_id, max(store_fingerprint) FROM ({} {}) GROUP BY shard, tenant_id, store_id",
+        m.checked, m.rows
+    );
+    let new = fingerprint::from_rows(&engine::collect(context, &sql, &run.parameters).await?)?;
+    let old = store_prints(run, snapshot).await?;
+    let select = Print::new("rows of").text(name).end();
+    let mut changed = BTreeMap::new();
+    let mut stores = 0;
+    for (shard, prints) in &new {
+        let before = old.get(shard);
+        if before != Some(prints) {
+            changed.insert(*shard, fingerprint::of_shard(select, &[prints]));
+            stores += prints.iter().filter(|(s, p)| before.and_then(|b| b.get(*s)) != Some(p)).count() as u64;
+        }
+    }
+    let mut pending = write_shards(run, context, name, snapshot, &changed).await?;
+    for partition in snapshot.partitions()? {
+        let shard: i32 = partition[0].parse().map_err(|_| Error::data(format!("shard {:?}", partition[0])))?;
+        if !new.contains_key(&shard) {
+            let unit = unit(name, shard, fingerprint::of_shard(select, &[]));
+            pending.push(snapshot.write(unit, stream::empty()).await?);
+        }
+    }
+    Ok((pending, stores))
+}
+
+fn unit(name: &str, shard: i32, fingerprint: i64) -> Unit {
+    Unit { id: format!("{name}/{shard}"), fingerprint, partition: vec![shard.to_string()] }
+}
+
+/// One pass over the rows of all changed shards, in the order of shards; each shard is a file.
+async fn write_shards(
+    run: &Prepared,
+    context: &SessionContext,
+    name: &'static str,
+    snapshot: &Snapshot,
+    changed: &BTreeMap<i32, i64>,
+) -> Result<Vec<Pending>> {
+    if changed.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (m, table) = (mapped(name), schema::table(name).expect("an input table"));
+    let columns: Vec<_> = table.columns.iter().map(|c| c.name).collect();
+    let shards: Vec<_> = changed.keys().map(ToString::to_string).collect();
+    let sql = format!(
+        "SELECT shard, {} FROM ({} {}) WHERE shard IN ({}) ORDER BY shard, {}",
+        columns.join(", "),
+        m.checked,
+        m.rows,
+        shards.join(", "),
+        table.key.join(", ")
+    );
+    let mut rows = engine::bind(context, &sql, &run.parameters).await?.execute_stream().await?;
+    let mut pending = Vec::new();
+    let mut rest: Option<RecordBatch> = None;
+    for (shard, print) in changed {
+        let (send, receive) = futures::channel::mpsc::channel(2);
+        let writing = snapshot.write(unit(name, *shard, *print), receive);
+        let feeding = feed(&mut rows, *shard, rest.take(), send);
+        let (written, left) = futures::join!(writing, feeding);
+        pending.push(written?);
+        rest = left?;
+    }
+    Ok(pending)
+}
+
+/// Sends the rows of one shard on, without the shard column; gives back what is of a later shard.
+async fn feed(
+    rows: &mut datafusion::execution::SendableRecordBatchStream,
+    shard: i32,
+    mut batch: Option<RecordBatch>,
+    mut send: futures::channel::mpsc::Sender<Result<RecordBatch>>,
+) -> Result<Option<RecordBatch>> {
+    use futures::SinkExt;
+    loop {
+        let Some(now) = (match batch.take() {
+            Some(b) => Some(b),
+            None => rows.try_next().await?,
+        }) else {
+            return Ok(None);
+        };
+        let shards = now.column(0).as_primitive::<Int32Type>().clone();
+        let n = shards.values().iter().take_while(|s| **s == shard).count();
+        if n > 0 {
+            let mine = now.slice(0, n).project(&(1..now.num_columns()).collect::<Vec<_>>())?;
+            // The writer has gone only if it failed, and then its own error is told.
+            if send.send(Ok(mine)).await.is_err() {
+                return Ok(None);
+            }
+        }
+        if n < now.num_rows() {
+            return Ok(Some(now.slice(n, now.num_rows() - n)));
+        }
+    }
+}
+
+/// Registers the job's inputs and, as `mapped`, the first SELECT with all its columns in place.
+async fn map(run: &Prepared, context: &SessionContext, name: &'static str) -> Result<()> {
+    let select = &run.job.sql[name];
+    let m = mapped(name);
+    let inputs = inputs(run, name)?;
+    context.sql("CREATE SCHEMA input").await?.collect().await?;
+    let mut absent = false;
+    for (input, location, optional) in &inputs {
+        match location {
+            Some(url) => {
+                let provider = engine::input(context, url).await.map_err(|e| e.at(format!("input {input}")))?;
+                context.register_table(format!("input.{input}"), provider)?;
+            }
+            None if *optional => absent = true,
+            None => unreachable!("a missing input is an error before"),
+        }
+    }
+    let frame = if absent {
+        nothing(context, m)?
+    } else {
+        let frame = engine::bind(context, &select.text, &run.parameters).await;
+        frame.and_then(|f| complete(f, m, name)).map_err(|e| e.at(select.file.display().to_string()))?
+    };
+    context.register_table("mapped", frame.into_view())?;
+    Ok(())
+}
+
+/// No rows, with the right columns.
+fn nothing(context: &SessionContext, m: &Mapped) -> Result<DataFrame> {
+    let fields: Vec<_> =
+        m.columns.iter().map(|(n, k, _)| arrow::datatypes::Field::new(*n, k.data_type(), true)).collect();
+    Ok(context.read_batch(RecordBatch::new_empty(std::sync::Arc::new(arrow::datatypes::Schema::new(fields))))?)
+}
+
+/// Checks the columns of a first SELECT, and adds those it leaves out as NULL.
+fn complete(frame: DataFrame, m: &Mapped, name: &str) -> Result<DataFrame> {
+    let given = frame.schema().as_arrow().clone();
+    let known = || m.columns.iter().map(|c| c.0).collect::<Vec<_>>().join(", ");
+    for field in given.fields() {
+        if !m.columns.iter().any(|c| c.0 == field.name()) {
+            return Err(Error::usage(format!("{name} has no column {:?}", field.name()))
+                .next(format!("its columns: {}", known())));
+        }
+    }
+    let mut columns: Vec<Expr> = Vec::new();
+    for (column, kind, required) in m.columns {
+        let expression = match given.field_with_name(column) {
+            Ok(field) => convert(column, field.data_type(), *kind, name)?,
+            Err(_) if *required => {
+                return Err(Error::usage(format!("the SELECT gives no column {column:?}, which {name} needs"))
+                    .next(format!("its columns: {}", known())));
+            }
+            Err(_) => lit(ScalarValue::try_from(&kind.data_type())?),
+        };
+        columns.push(expression.alias(*column));
+    }
+    Ok(frame.select(columns)?)
+}
+
+/// A column as the type that it needs. Times stay as they are: text, numbers and timestamps are read row by row.
+fn convert(column: &str, given: &DataType, kind: Kind, name: &str) -> Result<Expr> {
+    let text = |t: &DataType| matches!(t, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Null);
+    let is_text = text(given) || matches!(given, DataType::Dictionary(_, value) if text(value));
+    let expression = ident(column);
+    let wrong = |wanted: &str| {
+        Err(Error::usage(format!("column {column:?} is {given}, but {name} needs {wanted}"))
+            .next(format!("write CAST({column} AS ...) in the SELECT")))
+    };
+    match kind {
+        // Ids may be numbers; what is read as words may not.
+        Kind::Text if is_text => Ok(cast(expression, DataType::Utf8)),
+        Kind::Text if column.ends_with("_id") && given.is_integer() => Ok(cast(expression, DataType::Utf8)),
+        Kind::Text => wrong("text"),
+        Kind::Int if given.is_integer() || given == &DataType::Null => Ok(cast(expression, DataType::Int32)),
+        Kind::Int => wrong("a whole number"),
+        _ if is_text => Ok(cast(expression, DataType::Utf8)),
+        _ => {
+            let time = matches!(given, DataType::Timestamp(..) | DataType::Date32 | DataType::Date64);
+            if time || given.is_integer() { Ok(expression) } else { wrong("a time, as text, timestamp or seconds") }
+        }
+    }
+}
+
+/// The inputs that a first SELECT reads: name, URL (none where the file is missing and may be), whether optional.
+fn inputs(run: &Prepared, name: &str) -> Result<Vec<(String, Option<String>, bool)>> {
+    let context = run.session()?;
+    let mut all = Vec::new();
+    for reference in engine::refers_to(&context, &run.job.sql[name].text)? {
+        let Some(input) = reference.strip_prefix("input.") else { continue };
+        let spec = &run.job.inputs[input];
+        let url = locate(run.job.input.as_deref(), &spec.path)?;
+        let place = Place::parse(&url)?;
+        let there = !place.is_local() || place.url.to_file_path().is_ok_and(|p| p.exists());
+        if !there && !spec.optional {
+            return Err(Error::data(format!("there is no {place}"))
+                .at(format!("input {input}"))
+                .next("name the folder with --input DIR, or the file under [inputs] in the job file"));
+        }
+        let url = if place.is_local() { place.to_string() } else { url };
+        all.push((input.to_string(), there.then_some(url), spec.optional));
+    }
+    Ok(all)
+}
+
+fn locate(folder: Option<&str>, path: &str) -> Result<String> {
+    if path.contains("://") || path.starts_with('/') {
+        return Ok(path.to_string());
+    }
+    match folder {
+        Some(folder) => Ok(format!("{}/{path}", folder.trim_end_matches('/'))),
+        None => Err(Error::usage(format!("where does the input {path:?} lie?")).next("name its folder with --input DIR")),
+    }
+}
+
+/// The fingerprint of all that a table is read from: SELECT, parameters, and the files' sizes and times.
+async fn input_print(run: &Prepared, name: &'static str) -> Result<i64> {
+    let m = mapped(name);
+    let parameters = fingerprint::of_select(name, &format!("{} {}", m.checked, m.rows), &run.parameters, &[]);
+    let mut print = Print::new("input").long(run.select_print(name)).long(parameters);
+    for (input, url, _) in inputs(run, name)? {
+        print = print.text(&input);
+        let Some(url) = url else { continue };
+        let place = Place::parse(&url)?;
+        let mut files: Vec<_> = match place.store.list(Some(&place.path)).try_collect::<Vec<_>>().await {
+            Ok(files) => files,
+            Err(e) => return Err(Error::transient("cannot list the input").at(url).source(e)),
+        };
+        if files.is_empty() {
+            files.push(place.store.head(&place.path).await.map_err(|e| Error::data("cannot read the input").at(&url).source(e))?);
+        }
+        files.sort_by(|a, b| a.location.cmp(&b.location));
+        for file in files {
+            let micros = file.last_modified.timestamp_micros();
+            print = print.text(file.location.as_ref()).long(file.size as i64).long(micros);
+        }
+    }
+    Ok(print.end())
+}
+
+/// The fingerprint of each store of an input table of the lake.
+async fn store_prints(run: &Prepared, snapshot: &Snapshot) -> Result<Prints> {
+    let context = run.session()?;
+    let (root, store) = run.lake.object_store();
+    context.register_object_store(&root, store);
+    let paths: Vec<_> = snapshot.files(&[])?.into_iter().map(|f| f.path).collect();
+    context.register_table("t", engine::files(snapshot.table, &root, &paths)?)?;
+    let sql = "SELECT shard, tenant_id, store_id, max(store_fingerprint) FROM t GROUP BY shard, tenant_id, store_id";
+    fingerprint::from_rows(&engine::collect(&context, sql, &[]).await?)
+}
+
+fn rejects_sql(name: &str) -> String {
+    let m = mapped(name);
+    format!(
+        "{} SELECT tenant_id, store_id, {} AS row_id, problem AS reason FROM checked WHERE problem IS NOT NULL",
+        m.checked, m.id
+    )
+}
+
+/// Replaces what the lake holds of rejected rows of this input.
+async fn write_rejects(run: &Prepared, context: &SessionContext, name: &str, mark: (&str, i64)) -> Result<()> {
+    let table = &schema::REJECTS;
+    let sql = format!("SELECT * FROM ({}) ORDER BY {}", rejects_sql(name), table.key.join(", "));
+    let mut snapshot = run.lake.table(table).await?;
+    loop {
+        let rows = engine::bind(context, &sql, &run.parameters).await?.execute_stream().await?;
+        let unit = Unit { id: mark.0.to_string(), fingerprint: mark.1, partition: vec![name.to_string()] };
+        let pending = snapshot.write(unit, rows.map(|r| r.map_err(Error::from))).await?;
+        match snapshot.commit(&[pending], &[]).await? {
+            Outcome::Committed(_) => return Ok(()),
+            Outcome::Lost(now) => snapshot = now,
+        }
+    }
+}
+
+/// Rejected rows of an input table, as the lake has them.
+async fn rejects(run: &Prepared, name: &str) -> Result<u64> {
+    let snapshot = run.lake.table(&schema::REJECTS).await?;
+    Ok(snapshot.files(&[name])?.iter().map(|f| f.rows).sum())
+}
+
+/// Rows and rejected rows (by reason) of the inputs, without writing anything.
+pub async fn count(run: &Prepared) -> Result<(BTreeMap<&'static str, u64>, BTreeMap<String, u64>)> {
+    let (mut rows, mut rejects) = (BTreeMap::new(), BTreeMap::new());
+    for name in ["turns", "requests", "labels"].into_iter().filter(|t| run.reads.contains_key(t)) {
+        let context = run.session()?;
+        map(run, &context, name).await?;
+        let m = mapped(name);
+        let sql = format!("{} SELECT count(*) FROM checked WHERE problem IS NULL", m.checked);
+        for batch in engine::collect(&context, &sql, &run.parameters).await? {
+            rows.insert(name, batch.column(0).as_primitive::<Int64Type>().values().iter().sum::<i64>() as u64);
+        }
+        let sql = format!("SELECT reason, count(*) FROM ({}) GROUP BY reason", rejects_sql(name));
+        for batch in engine::collect(&context, &sql, &run.parameters).await? {
+            let reasons = batch.column(0).as_string::<i32>();
+            for row in 0..reasons.len() {
+                let n = batch.column(1).as_primitive::<Int64Type>().value(row) as u64;
+                *rejects.entry(format!("{name}: {}", reasons.value(row))).or_default() += n;
+            }
+        }
+    }
+    Ok((rows, rejects))
+}
+
+/// Tokens of the inputs' turns and questions, by distinct text: what an encoder would read.
+pub async fn texts(run: &Prepared) -> Result<(SessionContext, BTreeSet<&'static str>)> {
+    let context = run.session()?;
+    let mut made = BTreeSet::new();
+    for name in ["turns", "requests"] {
+        let inner = run.session()?;
+        map(run, &inner, name).await?;
+        let m = mapped(name);
+        let frame = engine::bind(&inner, &format!("{} {}", m.checked, m.rows), &run.parameters).await?;
+        context.register_table(name, frame.into_view())?;
+        made.insert(name);
+    }
+    Ok((context, made))
+}

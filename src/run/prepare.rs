@@ -1,0 +1,278 @@
+//! All that a run needs, before it runs: lake, models, parameters, and the check that every SELECT fits its table.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Schema};
+use datafusion::common::ScalarValue;
+use datafusion::prelude::{DataFrame, SessionContext};
+use serde::Serialize;
+
+use super::fingerprint::{self, Prints};
+use super::{graph, ingest};
+use crate::config::Job;
+use crate::engine::{self, Functions, Models, Settings};
+use crate::error::{Error, Result};
+use crate::lake::Lake;
+use crate::model;
+use crate::rank::Scorer;
+use crate::ranker::Ranker;
+use crate::schema::{self, Table};
+use crate::score::{CrossEncoder, Encoder};
+use crate::system::{List, RankMethod, ScoreMethod};
+use crate::text::dates;
+
+/// A run's surroundings.
+pub struct Prepared {
+    pub job: Job,
+    pub lake: Lake,
+    pub settings: Settings,
+    pub functions: Functions,
+    pub parameters: Vec<(&'static str, ScalarValue)>,
+    /// By function, the hash of the model that it calls.
+    pub model_hashes: Vec<(&'static str, String)>,
+    pub reads: BTreeMap<&'static str, Vec<&'static str>>,
+    /// Fingerprints of the input tables' stores, filled as they are read.
+    pub inputs: BTreeMap<&'static str, Prints>,
+    pub device: String,
+}
+
+/// What `check` found.
+#[derive(Debug, Serialize)]
+pub struct Checked {
+    pub job: String,
+    pub system: String,
+    pub device: String,
+    pub rows: BTreeMap<&'static str, u64>,
+    pub rejects: BTreeMap<String, u64>,
+}
+
+impl Prepared {
+    /// Loads what the tables up to `last` need, and checks their SELECTs.
+    pub async fn new(job: &Job, last: &'static str) -> Result<Prepared> {
+        let memory_bytes = job.memory_limit.as_deref().map(engine::memory_bytes).transpose()?;
+        let settings = Settings { memory_bytes, partitions: 0 };
+        let loaded = load(job, last)?;
+        let functions = Functions::new(loaded.models);
+        let context = engine::session(&settings, &functions)?;
+        let reads = graph::reads(&context, job, last)?;
+        let lake = Lake::open_or_create(&job.lake, job.shards).await?;
+        let parameters = parameters(job, &lake, &loaded.encoder_hash, &loaded.scorer_hash)?;
+        let model_hashes = vec![
+            ("embed", loaded.encoder_hash),
+            ("cross_score", loaded.scorer_hash),
+            ("rank_score", loaded.ranking_hash),
+        ];
+        let prepared = Prepared {
+            job: job.clone(),
+            lake,
+            settings,
+            functions,
+            parameters,
+            model_hashes,
+            reads,
+            inputs: BTreeMap::new(),
+            device: loaded.device,
+        };
+        prepared.check_selects(last).await?;
+        Ok(prepared)
+    }
+
+    /// A session without tables.
+    pub fn session(&self) -> Result<SessionContext> {
+        engine::session(&self.settings, &self.functions)
+    }
+
+    /// The fingerprint of a table's SELECT.
+    pub fn select_print(&self, table: &str) -> i64 {
+        let sql = self.job.sql.get(table).map_or("", |s| s.text.as_str());
+        fingerprint::of_select(table, sql, &self.parameters, &self.model_hashes)
+    }
+
+    /// The partition of a table's unit: (system, shard) or (shard).
+    pub fn partition(&self, table: &Table, shard: i32) -> Vec<String> {
+        if table.partition.contains(&"system") {
+            vec![self.job.system.partition(), shard.to_string()]
+        } else {
+            vec![shard.to_string()]
+        }
+    }
+
+    /// Whether a run with this job fills the table at all: no scores without a cross-encoder.
+    pub fn fills(&self, table: &str) -> bool {
+        match table {
+            "scores" => self.job.system.score.method == ScoreMethod::CrossEncoder,
+            "embeddings" => uses_vectors(&self.job),
+            _ => true,
+        }
+    }
+
+    /// A table's SELECT over the tables of the session, with the columns of `schema.rs` in their order.
+    pub async fn select(&self, context: &SessionContext, table: &'static Table) -> Result<DataFrame> {
+        let select = &self.job.sql[table.name];
+        let frame = engine::bind(context, &select.text, &self.parameters).await;
+        frame.and_then(|f| fit(f, table)).map_err(|e| e.at(select.file.display().to_string()))
+    }
+
+    /// Plans every SELECT over empty tables.
+    async fn check_selects(&self, last: &str) -> Result<()> {
+        let context = self.session()?;
+        for name in super::ORDER {
+            context.register_table(name, engine::empty(schema::table(name).expect("a table")))?;
+        }
+        for name in graph::until(last).filter(|t| !graph::from_input(t)) {
+            self.select(&context, schema::table(name).expect("a table")).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Checks a job and its inputs without running it.
+pub async fn check(job: &Job, last: &'static str) -> Result<Checked> {
+    // The lake is not made by a check: planning needs only its number of shards.
+    let scratch = Job { lake: "memory:///check".into(), ..job.clone() };
+    let prepared = Prepared::new(&scratch, last).await?;
+    let (rows, rejects) = ingest::count(&prepared).await?;
+    Ok(Checked {
+        job: job.name.clone(),
+        system: job.system.partition(),
+        device: prepared.device.clone(),
+        rows,
+        rejects,
+    })
+}
+
+struct Loaded {
+    models: Models,
+    encoder_hash: String,
+    scorer_hash: String,
+    ranking_hash: String,
+    device: String,
+}
+
+fn uses_vectors(job: &Job) -> bool {
+    let vectors = |f: &str| matches!(f, "dense_score" | "dense_rank" | "context_cosine");
+    job.system.recall.lists.iter().any(|l| matches!(l, List::Dense { .. }))
+        || job.system.rank.features.iter().any(|f| vectors(f))
+        || job.system.rank.column.as_deref().is_some_and(vectors)
+}
+
+fn load(job: &Job, last: &str) -> Result<Loaded> {
+    let needs = |table: &str| graph::until(last).any(|t| t == table);
+    let device = crate::device::open(&job.device)?;
+    let info = device.describe();
+    let folder = job.models.clone().unwrap_or_else(model::default_folder);
+    let mut models = Models::default();
+    let (mut encoder_hash, mut scorer_hash) = (String::new(), String::new());
+    if needs("embeddings") && uses_vectors(job) {
+        let spec = job.encoder.as_deref().ok_or_else(|| {
+            Error::usage(format!("system {} needs vectors, but the job names no encoder", job.system.name))
+                .next("add `encoder = \"minilm\"` to the job file")
+        })?;
+        let encoder = Encoder::load(&model::resolve(spec, &folder)?, device.clone())?;
+        encoder_hash = encoder.hash().to_string();
+        models.encoder = Some(encoder);
+    }
+    if needs("scores") && job.system.score.method == ScoreMethod::CrossEncoder {
+        let spec = job.scorer.as_deref().ok_or_else(|| {
+            Error::usage(format!("system {} needs a cross-encoder, but the job names no scorer", job.system.name))
+                .next("add `scorer = \"bge-reranker-v2-m3\"` or a model's folder to the job file")
+        })?;
+        let scorer = CrossEncoder::load(&model::resolve(spec, &folder)?, device.clone())?;
+        scorer_hash = scorer.hash().to_string();
+        models.cross_encoder = Some(scorer);
+    }
+    let mut ranking_hash = serde_json::to_string(&job.system.rank).expect("plain data");
+    if needs("rankings") {
+        let scorer = scorer(job)?;
+        ranking_hash.push_str(&scorer.hash());
+        models.scorer = Some(scorer);
+    }
+    Ok(Loaded { models, encoder_hash, scorer_hash, ranking_hash, device: format!("{} ({})", info.name, info.detail) })
+}
+
+fn scorer(job: &Job) -> Result<Scorer> {
+    let rank = &job.system.rank;
+    match rank.method {
+        RankMethod::Column => {
+            let name = rank.column.clone().expect("a checked system names its column");
+            Ok(Scorer::Column { name, descending: rank.descending })
+        }
+        RankMethod::Lightgbm => {
+            let file = rank.ranker.as_deref().expect("a checked system names its ranker");
+            Ok(Scorer::Lightgbm(Arc::new(Ranker::load(&job.system_folder.join(file), &rank.features)?)))
+        }
+    }
+}
+
+fn parameters(
+    job: &Job,
+    lake: &Lake,
+    encoder_hash: &str,
+    scorer_hash: &str,
+) -> Result<Vec<(&'static str, ScalarValue)>> {
+    let as_of = job.as_of.as_deref().map(|text| {
+        dates::parse_instant(text, job.naive_zone_minutes).ok_or_else(|| {
+            Error::usage(format!("as_of {text:?} cannot be read as a time")).next("write it as 2023-05-30T23:17:00Z")
+        })
+    });
+    let as_of = as_of.transpose()?;
+    let text = |s: &str| ScalarValue::Utf8(Some(s.to_string()));
+    Ok(vec![
+        ("recall", json(&job.system.recall)),
+        ("slate", json(&job.system.slate)),
+        ("budget_tokens", ScalarValue::Int32(i32::try_from(job.budget_tokens).ok())),
+        ("as_of", ScalarValue::TimestampMicrosecond(as_of, Some("UTC".into()))),
+        ("encoder_hash", text(encoder_hash)),
+        ("scorer_hash", text(scorer_hash)),
+        ("zone", ScalarValue::Int32(Some(job.naive_zone_minutes))),
+        ("shards", ScalarValue::Int64(Some(i64::from(lake.shards())))),
+    ])
+}
+
+/// Plain data as JSON text.
+fn json<T: Serialize>(value: &T) -> ScalarValue {
+    ScalarValue::Utf8(Some(serde_json::to_string(value).expect("plain data")))
+}
+
+/// Checks a SELECT's columns against the table's, and puts them in order. The store's fingerprint is added later.
+pub fn fit(frame: DataFrame, table: &'static Table) -> Result<DataFrame> {
+    let given: Schema = frame.schema().as_arrow().clone();
+    for field in given.fields() {
+        if !table.columns.iter().any(|c| c.name == field.name()) {
+            let known: Vec<_> = table.columns.iter().map(|c| c.name).collect();
+            return Err(Error::usage(format!("{} has no column {:?}", table.name, field.name()))
+                .next(format!("its columns: {}", known.join(", "))));
+        }
+    }
+    let mut columns = Vec::new();
+    for column in table.columns.iter().filter(|c| c.name != "store_fingerprint") {
+        let field = given.field_with_name(column.name).map_err(|_| {
+            Error::usage(format!("the SELECT gives no column {:?}, which {} has", column.name, table.name))
+                .next(format!("{}: {}", column.name, column.meaning))
+        })?;
+        let wanted = column.kind.data_type();
+        if !same_type(field.data_type(), &wanted) {
+            return Err(Error::usage(format!(
+                "column {:?} is {}, but {} has it as {wanted}",
+                column.name,
+                field.data_type(),
+                table.name
+            ))
+            .next(format!("write CAST({} AS ...) in the SELECT", column.name)));
+        }
+        columns.push(datafusion::prelude::ident(column.name));
+    }
+    Ok(frame.select(columns)?)
+}
+
+/// Equal but for the names and nullability of what is nested.
+fn same_type(given: &DataType, wanted: &DataType) -> bool {
+    match (given, wanted) {
+        (DataType::List(a), DataType::List(b)) => same_type(a.data_type(), b.data_type()),
+        (DataType::Struct(a), DataType::Struct(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(x, y)| same_type(x.data_type(), y.data_type()))
+        }
+        (a, b) => a == b,
+    }
+}
