@@ -1,5 +1,6 @@
 //! memslate.
 
+pub mod cli;
 pub mod config;
 pub mod error;
 pub mod schema;

@@ -1,1 +1,151 @@
-fn main() {}
+//! The program: parse, dispatch, print. stdout is data, stderr is talk.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use memslate::cli::{Cli, Command, Format, ModelsCommand};
+use memslate::config::{Job, zone_minutes};
+use memslate::error::{Context, Error, Result};
+use memslate::evaluate::{Reader, RequestKey};
+use memslate::{cli, import, model, run, slate, system};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Done, with rows set aside or slates that a failed model made worse.
+const DONE_WITH_REJECTS: u8 = 3;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_env_filter(tracing_subscriber::EnvFilter::try_from_env("MEMSLATE_LOG").unwrap_or_else(|_| "off".into()))
+        .init();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(e) => {
+            eprintln!("error: no threads to run on: {e}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(dispatch(cli.command)) {
+        Ok(code) => ExitCode::from(code),
+        Err(e) => {
+            eprintln!("error: {e}");
+            ExitCode::from(e.exit_code())
+        }
+    }
+}
+
+async fn dispatch(command: Command) -> Result<u8> {
+    match command {
+        Command::Import(args) => do_import(&args),
+        Command::Run(args) => do_run(&args).await,
+        Command::Plan(args) => {
+            let job = Job::read(&args.job, &args.overrides())?;
+            print(&run::plan(&job, run::until(args.until.as_deref())?).await?, args.json)
+        }
+        Command::Check(args) => do_check(&args).await,
+        Command::Status(args) => print(&run::status(&args.lake).await?, args.json),
+        Command::Train(args) => do_train(&args).await,
+        Command::Eval(args) => {
+            let reader = Reader::open(&args.lake, args.system.as_deref()).await?;
+            let report = reader.eval(&args.store).await?;
+            if !args.json {
+                println!("system {}", reader.system);
+            }
+            print(&report, args.json)
+        }
+        Command::Explain(args) => do_explain(&args).await,
+        Command::Show(args) => do_show(&args).await,
+        Command::Models(args) => do_models(args.command),
+    }
+}
+
+fn do_import(args: &cli::Import) -> Result<u8> {
+    let format = match args.format {
+        Format::Longmemeval => import::Format::LongMemEval,
+        Format::Locomo => import::Format::LoCoMo,
+        Format::Beam => import::Format::Beam,
+        Format::Chat => import::Format::Chat,
+    };
+    let options = import::Options {
+        default_zone_offset_minutes: zone_minutes(&args.naive_zone)?,
+        tenant_id: args.tenant.clone(),
+        split: args.split.clone(),
+    };
+    let report = import::import(format, &args.path, &args.out, &options)?;
+    eprintln!("{report}");
+    Ok(if report.rejected() > 0 { DONE_WITH_REJECTS } else { 0 })
+}
+
+async fn do_run(args: &cli::Run) -> Result<u8> {
+    let job = Job::read(&args.job, &args.overrides())?;
+    let summary = run::run(&job, run::until(args.until.as_deref())?).await?;
+    print(&summary, args.json)?;
+    Ok(if summary.is_clean() { 0 } else { DONE_WITH_REJECTS })
+}
+
+async fn do_check(args: &cli::Run) -> Result<u8> {
+    let job = Job::read(&args.job, &args.overrides())?;
+    let checked = run::check(&job, run::until(args.until.as_deref())?).await?;
+    print(&checked, args.json)?;
+    Ok(if checked.rejects.is_empty() { 0 } else { DONE_WITH_REJECTS })
+}
+
+async fn do_train(args: &cli::Train) -> Result<u8> {
+    let system = run::read_system(&args.system)?;
+    let lessons = run::Lessons {
+        lake: &args.lake,
+        system: &system,
+        labels: &args.labels,
+        split: &args.split,
+        without_stores: &args.without_store,
+    };
+    let params = memslate::ranker::Params::with_settings(&args.set)?;
+    let trained = run::train_from(&lessons, &params).await?;
+    trained.save(&args.out)?;
+    let card = trained.card();
+    print(card, args.json)
+}
+
+async fn do_explain(args: &cli::Explain) -> Result<u8> {
+    let reader = Reader::open(&args.lake, args.system.as_deref()).await?;
+    let key = RequestKey { tenant: &args.tenant, store: &args.store, request: &args.request };
+    print(&reader.explain(key).await?, args.json)
+}
+
+async fn do_show(args: &cli::Show) -> Result<u8> {
+    let reader = Reader::open(&args.lake, args.system.as_deref()).await?;
+    let key = RequestKey { tenant: &args.tenant, store: &args.store, request: &args.request };
+    let (status, tokens, text) = reader.show(key).await?;
+    eprintln!("status {status}, {tokens} tokens");
+    print!("{text}");
+    Ok(0)
+}
+
+fn do_models(command: ModelsCommand) -> Result<u8> {
+    match command {
+        ModelsCommand::List => {
+            for known in model::known_models() {
+                println!("{known}");
+            }
+        }
+        ModelsCommand::Fetch { name, models } => {
+            let folder = models.unwrap_or_else(model::default_models_dir);
+            println!("{}", model::fetch(&name, &folder)?.display());
+        }
+    }
+    Ok(0)
+}
+
+/// Prints a result: as text, or as JSON.
+fn print<T: std::fmt::Display + serde::Serialize>(result: &T, json: bool) -> Result<u8> {
+    use std::io::Write;
+    let text = if json { serde_json::to_string_pretty(result).or_internal("plain data")? } else { result.to_string() };
+    // A reader that went away, such as `head`, is no fault.
+    match writeln!(std::io::stdout(), "{}", text.trim_end()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Error::data("cannot write to stdout").source(e)),
+        _ => Ok(0),
+    }
+}

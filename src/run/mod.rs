@@ -13,6 +13,7 @@ mod prepare;
 mod progress;
 mod status;
 mod summary;
+mod train;
 
 use std::time::SystemTime;
 
@@ -20,6 +21,7 @@ pub use plan::{Estimate, Plan, plan};
 pub use prepare::{Checked, Prepared, check};
 pub use status::{Status, status};
 pub use summary::{Summary, TableSummary};
+pub use train::{Lessons, read_system, train_from};
 
 use crate::config::Job;
 use crate::error::{Error, Result};

@@ -1,0 +1,212 @@
+//! The command line, as types.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::config::Overrides;
+
+/// Chooses, in bulk, the past conversation turns that an LLM agent should see.
+#[derive(Debug, Parser)]
+#[command(name = "memslate", version, about, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Turn a benchmark or chat logs into turns.parquet, requests.parquet and labels.parquet
+    Import(Import),
+    /// Run a job: histories in, slates out; what is done already is kept
+    Run(Run),
+    /// Say what a run would do: stores, rows, tokens, floating-point operations, time
+    Plan(Run),
+    /// Check a job and its inputs without running it
+    Check(Run),
+    /// Say what a lake holds and how its last runs went
+    Status(Status),
+    /// Train a ranker on the features and labels of a lake
+    Train(Train),
+    /// Measure completeness: recall's, the ranking's, the slates'
+    Eval(Eval),
+    /// Say why each turn of a request's pool is in its slate or out
+    Explain(Explain),
+    /// Print a request's slate as the reader sees it
+    Show(Show),
+    /// List the known models, or fetch one
+    Models(Models),
+}
+
+#[derive(Debug, Args)]
+pub struct Import {
+    pub format: Format,
+    /// A file or a folder
+    pub path: PathBuf,
+    /// The folder that the three files are written to
+    #[arg(long)]
+    pub out: PathBuf,
+    /// The zone of times that name none, such as +09:00
+    #[arg(long, default_value = "Z")]
+    pub naive_zone: String,
+    /// The owner of all imported stores
+    #[arg(long, default_value = "")]
+    pub tenant: String,
+    /// The split of all imported requests, where the format has none of its own
+    #[arg(long)]
+    pub split: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Longmemeval,
+    Locomo,
+    Beam,
+    /// JSON lines, a conversation a line, messages in the OpenAI chat form
+    Chat,
+}
+
+#[derive(Debug, Args)]
+pub struct Run {
+    /// The job file
+    pub job: PathBuf,
+    /// The folder or URL of the inputs
+    #[arg(long)]
+    pub input: Option<String>,
+    /// The folder or URL of the tables
+    #[arg(long)]
+    pub lake: Option<String>,
+    /// A system of systems/, or a TOML file
+    #[arg(long)]
+    pub system: Option<String>,
+    /// auto, cpu or cuda:N
+    #[arg(long)]
+    pub device: Option<String>,
+    /// The last table to bring up to date
+    #[arg(long)]
+    pub until: Option<String>,
+    /// The reference date of standing requests, in place of their store's latest turn
+    #[arg(long)]
+    pub as_of: Option<String>,
+    /// What sorts and joins may hold before they spill to disk, such as 2GiB
+    #[arg(long)]
+    pub memory_limit: Option<String>,
+    /// A setting of the job (budget_tokens=1350) or the system (recall.pool_size=64)
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Run {
+    pub fn overrides(&self) -> Overrides {
+        Overrides {
+            input: self.input.clone(),
+            lake: self.lake.clone(),
+            system: self.system.clone(),
+            device: self.device.clone(),
+            as_of: self.as_of.clone(),
+            memory_limit: self.memory_limit.clone(),
+            set: self.set.clone(),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct Status {
+    #[arg(long)]
+    pub lake: String,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Train {
+    /// A lake in which a run made features
+    #[arg(long)]
+    pub lake: String,
+    /// The system whose features are learnt from: one of jobs/systems/, or a TOML file
+    #[arg(long)]
+    pub system: String,
+    /// gold: the lake's labels; or a Parquet file with the same columns
+    #[arg(long, default_value = "gold")]
+    pub labels: String,
+    /// The requests to learn from; `all`: every one
+    #[arg(long, default_value = "dev")]
+    pub split: String,
+    /// Leave these stores out
+    #[arg(long, value_name = "STORE")]
+    pub without_store: Vec<String>,
+    /// The model file; a report is written beside it as .json
+    #[arg(long)]
+    pub out: PathBuf,
+    /// Trees, leaves, learning_rate, min_data_in_leaf, seed: key=value
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Eval {
+    #[arg(long)]
+    pub lake: String,
+    /// The system to measure; may be left out where the lake has one
+    #[arg(long)]
+    pub system: Option<String>,
+    /// Only these stores
+    #[arg(long, value_name = "STORE")]
+    pub store: Vec<String>,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Explain {
+    #[arg(long)]
+    pub lake: String,
+    #[arg(long)]
+    pub system: Option<String>,
+    #[arg(long, default_value = "")]
+    pub tenant: String,
+    #[arg(long)]
+    pub store: String,
+    #[arg(long)]
+    pub request: String,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Show {
+    #[arg(long)]
+    pub lake: String,
+    #[arg(long)]
+    pub system: Option<String>,
+    #[arg(long, default_value = "")]
+    pub tenant: String,
+    #[arg(long)]
+    pub store: String,
+    #[arg(long)]
+    pub request: String,
+}
+
+#[derive(Debug, Args)]
+pub struct Models {
+    #[command(subcommand)]
+    pub command: ModelsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ModelsCommand {
+    /// The models that memslate knows
+    List,
+    /// Download a model, check it and put it in place
+    Fetch {
+        name: String,
+        /// The folder of models; $MEMSLATE_MODELS or the user's cache folder if not given
+        #[arg(long)]
+        models: Option<PathBuf>,
+    },
+}
