@@ -48,7 +48,12 @@ impl Functions {
         all.extend(slate::functions());
         all.push(score::embed_function(models.encoder.clone()));
         all.push(score::cross_score_function(models.cross_encoder.clone()));
-        all.push(rank::rank_score(models.scorer.clone().unwrap_or_else(Scorer::fused_order)));
+        all.push(rank::rank_score(models.scorer.clone().unwrap_or_else(fused_order)));
         all
     }
+}
+
+/// What stands in for a ranker where a job is planned without one.
+fn fused_order() -> Scorer {
+    Scorer::Column { name: "pool_position".into(), descending: false }
 }

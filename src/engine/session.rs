@@ -1,9 +1,10 @@
 //! One session: its limits, its functions, and SQL with bound parameters.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use datafusion::common::ScalarValue;
+use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
@@ -43,12 +44,12 @@ pub fn session(settings: &Settings, functions: &Functions) -> Result<SessionCont
 pub async fn bind(context: &SessionContext, sql: &str, parameters: &[(&str, ScalarValue)]) -> Result<DataFrame> {
     let frame = context.sql(sql).await?;
     let named = parameters.iter().filter(|(name, _)| names_parameter(sql, name));
-    let values: Vec<(String, ScalarAndMetadata)> =
+    let values: HashMap<String, ScalarAndMetadata> =
         named.map(|(name, value)| (name.to_string(), ScalarAndMetadata::from(value.clone()))).collect();
     if values.is_empty() {
         return Ok(frame);
     }
-    Ok(frame.with_param_values(values)?)
+    Ok(frame.with_param_values(ParamValues::Map(values))?)
 }
 
 /// Whether the SELECT names the parameter `$name`.

@@ -123,6 +123,21 @@ impl Lake {
         put.map(|_| ()).map_err(|e| self.place.error("cannot write", e))
     }
 
+    /// A file that lies beside the tables, or nothing.
+    pub async fn get(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let mut path = self.place.path.clone();
+        for part in name.split('/') {
+            path = path.join(part);
+        }
+        let got = match self.place.store.get(&path).await {
+            Ok(got) => got,
+            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            Err(e) => return Err(self.place.error("cannot read", e)),
+        };
+        let bytes = got.bytes().await.map_err(|e| self.place.error("cannot read", e))?;
+        Ok(Some(bytes.to_vec()))
+    }
+
     /// The object store that holds the lake, for the engine.
     pub fn object_store(&self) -> (url::Url, Arc<dyn ObjectStore>) {
         (self.place.root_url(), self.place.store.clone())

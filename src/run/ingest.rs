@@ -8,7 +8,7 @@ use datafusion::common::ScalarValue;
 use datafusion::logical_expr::{cast, lit};
 use datafusion::prelude::{DataFrame, Expr, SessionContext, ident};
 use futures::{StreamExt, TryStreamExt, stream};
-use object_store::ObjectStore;
+use object_store::{ObjectStore, ObjectStoreExt};
 
 use super::fingerprint::{self, Print, Prints};
 use super::prepare::Prepared;

@@ -161,7 +161,7 @@ fn load(job: &Job, last: &str) -> Result<Loaded> {
     let needs = |table: &str| graph::until(last).any(|t| t == table);
     let device = crate::device::open(&job.device)?;
     let info = device.describe();
-    let folder = job.models.clone().unwrap_or_else(model::default_folder);
+    let folder = job.models.clone().unwrap_or_else(model::default_models_dir);
     let mut models = Models::default();
     let (mut encoder_hash, mut scorer_hash) = (String::new(), String::new());
     if needs("embeddings") && uses_vectors(job) {
@@ -185,7 +185,9 @@ fn load(job: &Job, last: &str) -> Result<Loaded> {
     let mut ranking_hash = serde_json::to_string(&job.system.rank).expect("plain data");
     if needs("rankings") {
         let scorer = scorer(job)?;
-        ranking_hash.push_str(&scorer.hash());
+        if let Scorer::Lightgbm(ranker) = &scorer {
+            ranking_hash.push_str(ranker.hash());
+        }
         models.scorer = Some(scorer);
     }
     Ok(Loaded { models, encoder_hash, scorer_hash, ranking_hash, device: format!("{} ({})", info.name, info.detail) })

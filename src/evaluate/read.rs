@@ -1,0 +1,186 @@
+//! Reads from a lake what is measured and explained.
+
+use std::collections::BTreeMap;
+
+use arrow::array::{AsArray, RecordBatch};
+use datafusion::common::ScalarValue;
+use datafusion::prelude::SessionContext;
+
+use super::{Bootstrap, Explanation, Inputs, Report, Tables, TurnLine, completeness, explain};
+use crate::engine::{self, Functions, Models, Settings};
+use crate::error::{Error, Result};
+use crate::lake::Lake;
+use crate::schema;
+use crate::slate::{Costs, render};
+use crate::system::Rendering;
+
+/// A lake opened for reading the tables of one system.
+pub struct Reader {
+    context: SessionContext,
+    /// The system's name and hash.
+    pub system: String,
+}
+
+/// One request of one store.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestKey<'a> {
+    pub tenant: &'a str,
+    pub store: &'a str,
+    pub request: &'a str,
+}
+
+impl Reader {
+    /// Opens the lake at `url`; `system` is a name, a name with its hash, or nothing where the lake has one system.
+    pub async fn open(url: &str, system: Option<&str>) -> Result<Reader> {
+        let lake = Lake::open(url).await?;
+        let context = engine::session(&Settings::default(), &Functions::new(Models::default()))?;
+        let (root, store) = lake.object_store();
+        context.register_object_store(&root, store);
+        let system = choose(&lake, system).await.map_err(|e| e.at(url.to_string()))?;
+        for table in schema::TABLES {
+            let prefix: &[&str] = if table.partition.first() == Some(&"system") { &[&system] } else { &[] };
+            let files = match lake.existing(table).await? {
+                Some(snapshot) => snapshot.files(prefix)?,
+                None => Vec::new(),
+            };
+            let paths: Vec<_> = files.into_iter().map(|f| f.path).collect();
+            context.register_table(table.name, engine::files(table, &root, &paths)?)?;
+        }
+        Ok(Reader { context, system })
+    }
+
+    /// Completeness of the system's slates, over all stores or those named.
+    pub async fn eval(&self, stores: &[String]) -> Result<Report> {
+        let of = |columns: &str, table: &str| {
+            let filter = if stores.is_empty() {
+                String::new()
+            } else {
+                let names: Vec<_> = stores.iter().map(|s| format!("'{}'", s.replace('\'', "''"))).collect();
+                format!(" WHERE store_id IN ({})", names.join(", "))
+            };
+            format!("SELECT {columns} FROM {table}{filter}")
+        };
+        let keys = "tenant_id, store_id, request_id";
+        let rows = |sql: String| async move { engine::collect(&self.context, &sql, &[]).await };
+        let requests = rows(of(&format!("{keys}, split"), "requests")).await?;
+        let labels = rows(of(&format!("{keys}, turn_id, relevance"), "labels")).await?;
+        let turns = rows(of("tenant_id, store_id, turn_id, session_id, content_hash", "turns")).await?;
+        let pools = rows(of(&format!("{keys}, turn_id"), "pools")).await?;
+        let slates = rows(of(&format!("{keys}, status, turn_ids, tokens, budget_tokens"), "slates")).await?;
+        let tables =
+            Tables { requests: &requests, labels: &labels, turns: &turns, pools: &pools, slates: &slates };
+        completeness(&tables, Bootstrap::default())
+    }
+
+    /// Why each turn of a request's pool is in its slate or out.
+    pub async fn explain(&self, key: RequestKey<'_>, rendering: Rendering, kept: Option<usize>) -> Result<Explanation> {
+        let mut tables = BTreeMap::new();
+        for table in ["requests", "labels", "pools", "features", "rankings", "slates"] {
+            tables.insert(table, self.rows(table, key, true).await?);
+        }
+        tables.insert("turns", self.rows("turns", key, false).await?);
+        let all = |name: &str| -> &[RecordBatch] { &tables[name] };
+        if all("requests").iter().all(|b| b.num_rows() == 0) {
+            return Err(unknown(key));
+        }
+        let inputs = Inputs {
+            requests: all("requests"),
+            turns: all("turns"),
+            labels: all("labels"),
+            pools: all("pools"),
+            features: all("features"),
+            rankings: all("rankings"),
+            slates: all("slates"),
+            kept,
+            beyond_pool: None,
+        };
+        let mut costs = Costs::default();
+        let started = session_starts(all("turns"));
+        explain(&inputs, |turn: &TurnLine, session_first| {
+            let line = render::line(rendering, Some(&turn.role), turn.content.as_deref().unwrap_or_default());
+            let mut cost = costs.tokens(&line);
+            if session_first {
+                let at = started.get(&turn.session_id).copied();
+                let ordinal = i32::try_from(turn.session_ordinal).unwrap_or(i32::MAX);
+                cost += costs.tokens(&render::header(ordinal, at));
+            }
+            Ok(cost)
+        })
+    }
+
+    /// The rendered slate of a request, with its status and tokens.
+    pub async fn show(&self, key: RequestKey<'_>) -> Result<(String, i32, String)> {
+        for batch in self.rows("slates", key, true).await? {
+            if batch.num_rows() > 0 {
+                let text = |name: &str| -> Result<String> {
+                    let column = batch.column_by_name(name).ok_or_else(|| Error::internal("slates lacks a column"))?;
+                    Ok(column.as_string::<i32>().value(0).to_string())
+                };
+                let tokens = batch.column_by_name("tokens").ok_or_else(|| Error::internal("slates lacks tokens"))?;
+                let tokens = tokens.as_primitive::<arrow::datatypes::Int32Type>().value(0);
+                return Ok((text("status")?, tokens, text("text")?));
+            }
+        }
+        Err(unknown(key))
+    }
+
+    async fn rows(&self, table: &str, key: RequestKey<'_>, of_request: bool) -> Result<Vec<RecordBatch>> {
+        let request = if of_request { " AND request_id = $request" } else { "" };
+        let sql = format!("SELECT * FROM {table} WHERE tenant_id = $tenant AND store_id = $store{request}");
+        let text = |s: &str| ScalarValue::Utf8(Some(s.to_string()));
+        let parameters = [("tenant", text(key.tenant)), ("store", text(key.store)), ("request", text(key.request))];
+        engine::collect(&self.context, &sql, &parameters).await
+    }
+}
+
+fn unknown(key: RequestKey<'_>) -> Error {
+    Error::data(format!("store {:?} has no request {:?} in this lake", key.store, key.request))
+        .next("the requests table lists them; --tenant names the owner where there are several")
+}
+
+/// The earliest time of each session.
+fn session_starts(turns: &[RecordBatch]) -> BTreeMap<String, i64> {
+    let mut started = BTreeMap::new();
+    for batch in turns {
+        let (Some(sessions), Some(times)) = (batch.column_by_name("session_id"), batch.column_by_name("spoken_at"))
+        else {
+            continue;
+        };
+        let times = times.as_primitive::<arrow::datatypes::TimestampMicrosecondType>();
+        for (session, at) in sessions.as_string::<i32>().iter().zip(times.iter()) {
+            if let (Some(session), Some(at)) = (session, at) {
+                let first = started.entry(session.to_string()).or_insert(at);
+                *first = at.min(*first);
+            }
+        }
+    }
+    started
+}
+
+/// The system's partition: the one that is named, or the only one.
+async fn choose(lake: &Lake, system: Option<&str>) -> Result<String> {
+    let mut all: Vec<String> = Vec::new();
+    for table in [&schema::SLATES, &schema::POOLS] {
+        if let Some(snapshot) = lake.existing(table).await? {
+            all.extend(snapshot.partitions()?.into_iter().map(|p| p[0].clone()));
+        }
+    }
+    all.sort();
+    all.dedup();
+    let found: Vec<&String> = match system {
+        None => all.iter().collect(),
+        Some(name) => all.iter().filter(|s| *s == name || s.rsplit_once('-').is_some_and(|(n, _)| n == name)).collect(),
+    };
+    match found.as_slice() {
+        [one] => Ok((*one).clone()),
+        [] => {
+            let have = if all.is_empty() { "none".to_string() } else { all.join(", ") };
+            Err(Error::data(format!("the lake has no system {:?}", system.unwrap_or("at all")))
+                .next(format!("systems in the lake: {have}")))
+        }
+        many => {
+            let many: Vec<_> = many.iter().map(|s| s.as_str()).collect();
+            Err(Error::usage("the lake has more than one system").next(format!("name one with --system: {}", many.join(", "))))
+        }
+    }
+}
