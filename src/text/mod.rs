@@ -1,1 +1,14 @@
-//! text
+//! Text: what BM25 counts, the language of a text, o200k tokens.
+//!
+//! Nothing here knows of turns, stores or tables; the SQL functions stand in [`sql`].
+
+pub mod language;
+pub mod o200k;
+pub mod script;
+pub mod sql;
+pub mod words;
+
+pub use language::detect as detect_language;
+pub use o200k::count_tokens;
+pub use sql::functions;
+pub use words::Tokenizer;

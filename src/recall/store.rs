@@ -1,0 +1,283 @@
+//! One store's turns and requests, held compactly.
+
+use std::collections::BTreeMap;
+
+/// A turn as recall sees it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Turn<'a> {
+    /// Place in the store, from 0, in time order.
+    pub ordinal: i32,
+    pub id: &'a str,
+    /// None or blank: kept in order, never recalled.
+    pub content: Option<&'a str>,
+    /// ISO 639-1 code.
+    pub language: Option<&'a str>,
+    /// Equal hashes are equal contents; None is equal to nothing.
+    pub content_hash: Option<&'a [u8]>,
+    /// Unit vector, little-endian f16.
+    pub vector: Option<&'a [u8]>,
+    /// Microseconds, UTC.
+    pub spoken_at: Option<i64>,
+}
+
+/// A request as recall sees it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Request<'a> {
+    pub id: &'a str,
+    pub question: &'a str,
+    /// Unit vector, little-endian f16.
+    pub vector: Option<&'a [u8]>,
+    /// Microseconds, UTC: nothing said after it is recalled.
+    pub reference_at: Option<i64>,
+}
+
+/// Rows in the order in which they came; [`StoreBuilder::finish`] puts them in order.
+#[derive(Debug, Default)]
+pub struct StoreBuilder {
+    turns: Turns,
+    requests: Requests,
+}
+
+#[derive(Debug, Default)]
+struct Turns {
+    ordinals: Vec<i32>,
+    spoken_at: Vec<Option<i64>>,
+    ids: Buffer,
+    contents: Buffer,
+    languages: Buffer,
+    hashes: Buffer,
+    vectors: Buffer,
+}
+
+#[derive(Debug, Default)]
+struct Requests {
+    reference_at: Vec<Option<i64>>,
+    ids: Buffer,
+    questions: Buffer,
+    vectors: Buffer,
+}
+
+impl StoreBuilder {
+    pub fn push_turn(&mut self, turn: Turn<'_>) {
+        let rows = &mut self.turns;
+        rows.ordinals.push(turn.ordinal);
+        rows.spoken_at.push(turn.spoken_at);
+        rows.ids.push(Some(turn.id.as_bytes()));
+        rows.contents.push(turn.content.map(str::as_bytes));
+        rows.languages.push(turn.language.map(str::as_bytes));
+        rows.hashes.push(turn.content_hash);
+        rows.vectors.push(turn.vector);
+    }
+
+    pub fn push_request(&mut self, request: Request<'_>) {
+        let rows = &mut self.requests;
+        rows.reference_at.push(request.reference_at);
+        rows.ids.push(Some(request.id.as_bytes()));
+        rows.questions.push(Some(request.question.as_bytes()));
+        rows.vectors.push(request.vector);
+    }
+
+    /// The turns pushed so far, as they came.
+    pub fn turns(&self) -> impl Iterator<Item = Turn<'_>> {
+        (0..self.turns.ordinals.len()).map(|i| self.turns.get(i))
+    }
+
+    /// The requests pushed so far, as they came.
+    pub fn requests(&self) -> impl Iterator<Item = Request<'_>> {
+        (0..self.requests.reference_at.len()).map(|i| self.requests.get(i))
+    }
+
+    /// Bytes held.
+    pub fn size(&self) -> usize {
+        let (turns, requests) = (&self.turns, &self.requests);
+        let buffers = [&turns.ids, &turns.contents, &turns.languages, &turns.hashes, &turns.vectors];
+        size_of::<Self>()
+            + turns.ordinals.capacity() * size_of::<i32>()
+            + (turns.spoken_at.capacity() + requests.reference_at.capacity()) * size_of::<Option<i64>>()
+            + buffers
+                .into_iter()
+                .chain([&requests.ids, &requests.questions, &requests.vectors])
+                .map(Buffer::size)
+                .sum::<usize>()
+    }
+
+    /// Turns in the order of their ordinals, requests in the order of their ids.
+    pub fn finish(self) -> Store {
+        let StoreBuilder { turns, requests } = self;
+        let mut turn_order: Vec<usize> = (0..turns.ordinals.len()).collect();
+        // Ordinals are unique in a store; the id only keeps a faulty one reproducible.
+        turn_order.sort_unstable_by_key(|&i| (turns.ordinals[i], turns.ids.text(i), i));
+        let mut request_order: Vec<usize> = (0..requests.reference_at.len()).collect();
+        request_order.sort_unstable_by_key(|&i| (requests.ids.text(i), requests.reference_at[i], i));
+        let recallable =
+            turn_order.iter().map(|&i| turns.contents.text(i).is_some_and(|text| !text.trim().is_empty())).collect();
+        Store { turns, requests, turn_order, request_order, recallable }
+    }
+}
+
+/// One store. Turns are counted from 0 in the order of their ordinals, requests in the order of their ids.
+#[derive(Debug)]
+pub struct Store {
+    turns: Turns,
+    requests: Requests,
+    turn_order: Vec<usize>,
+    request_order: Vec<usize>,
+    recallable: Vec<bool>,
+}
+
+impl Store {
+    pub fn turn_count(&self) -> usize {
+        self.turn_order.len()
+    }
+
+    pub fn turn(&self, turn: usize) -> Turn<'_> {
+        self.turns.get(self.turn_order[turn])
+    }
+
+    pub fn request_count(&self) -> usize {
+        self.request_order.len()
+    }
+
+    pub fn request(&self, request: usize) -> Request<'_> {
+        self.requests.get(self.request_order[request])
+    }
+
+    /// The turn has text.
+    pub fn is_recallable(&self, turn: usize) -> bool {
+        self.recallable[turn]
+    }
+
+    /// For each turn, whether a request with this reference date may recall it.
+    pub fn eligible(&self, reference_at: Option<i64>) -> Vec<bool> {
+        let after = |turn: usize| match (self.turns.spoken_at[self.turn_order[turn]], reference_at) {
+            (Some(spoken), Some(reference)) => spoken > reference,
+            _ => false,
+        };
+        (0..self.turn_count()).map(|turn| self.recallable[turn] && !after(turn)).collect()
+    }
+
+    /// The language of most turns that have one; of equals, the first in the alphabet.
+    pub fn language(&self) -> Option<&str> {
+        let mut counts = BTreeMap::new();
+        for turn in 0..self.turn_count() {
+            if let Some(language) = self.turn(turn).language {
+                *counts.entry(language).or_insert(0usize) += 1;
+            }
+        }
+        counts.into_iter().max_by(|a, b| a.1.cmp(&b.1).then(b.0.cmp(a.0))).map(|(language, _)| language)
+    }
+}
+
+impl Turns {
+    fn get(&self, i: usize) -> Turn<'_> {
+        Turn {
+            ordinal: self.ordinals[i],
+            id: self.ids.text(i).unwrap_or_default(),
+            content: self.contents.text(i),
+            language: self.languages.text(i),
+            content_hash: self.hashes.get(i),
+            vector: self.vectors.get(i),
+            spoken_at: self.spoken_at[i],
+        }
+    }
+}
+
+impl Requests {
+    fn get(&self, i: usize) -> Request<'_> {
+        Request {
+            id: self.ids.text(i).unwrap_or_default(),
+            question: self.questions.text(i).unwrap_or_default(),
+            vector: self.vectors.get(i),
+            reference_at: self.reference_at[i],
+        }
+    }
+}
+
+/// Byte strings end to end, some of them null.
+#[derive(Debug, Default)]
+struct Buffer {
+    bytes: Vec<u8>,
+    /// Where each ends, and whether it is there.
+    ends: Vec<(usize, bool)>,
+}
+
+impl Buffer {
+    fn push(&mut self, value: Option<&[u8]>) {
+        self.bytes.extend_from_slice(value.unwrap_or_default());
+        self.ends.push((self.bytes.len(), value.is_some()));
+    }
+
+    fn get(&self, i: usize) -> Option<&[u8]> {
+        let start = if i == 0 { 0 } else { self.ends[i - 1].0 };
+        let (end, present) = self.ends[i];
+        present.then(|| &self.bytes[start..end])
+    }
+
+    fn text(&self, i: usize) -> Option<&str> {
+        self.get(i).map(|bytes| std::str::from_utf8(bytes).expect("texts were pushed as str"))
+    }
+
+    fn size(&self) -> usize {
+        self.bytes.capacity() + self.ends.capacity() * size_of::<(usize, bool)>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turn(ordinal: i32, id: &str) -> Turn<'_> {
+        Turn { ordinal, id, content: Some("x"), ..Default::default() }
+    }
+
+    #[test]
+    fn rows_are_ordered_by_ordinal_and_by_request_id() {
+        let mut rows = StoreBuilder::default();
+        [turn(9, "D2:1"), turn(20, "D10:1"), turn(3, "D1:1")].into_iter().for_each(|t| rows.push_turn(t));
+        ["q2", "q1"].into_iter().for_each(|id| rows.push_request(Request { id, ..Default::default() }));
+        let store = rows.finish();
+        let ids: Vec<_> = (0..3).map(|t| store.turn(t).id).collect();
+        assert_eq!(ids, ["D1:1", "D2:1", "D10:1"]);
+        assert_eq!((store.request(0).id, store.request(1).id), ("q1", "q2"));
+    }
+
+    #[test]
+    fn the_language_is_the_most_frequent_then_the_first() {
+        let language = |languages: &[Option<&str>]| {
+            let mut rows = StoreBuilder::default();
+            for &language in languages {
+                rows.push_turn(Turn { language, ..turn(0, "a") });
+            }
+            rows.finish().language().map(str::to_string)
+        };
+        assert_eq!(language(&[]), None);
+        assert_eq!(language(&[None, None, Some("fr")]).as_deref(), Some("fr"));
+        assert_eq!(language(&[Some("fr"), Some("de"), Some("fr"), Some("de")]).as_deref(), Some("de"));
+        assert_eq!(language(&[Some("fr"), Some("de"), Some("fr")]).as_deref(), Some("fr"));
+    }
+
+    #[test]
+    fn blank_and_later_turns_are_not_eligible() {
+        let mut rows = StoreBuilder::default();
+        let at = |ordinal, content, spoken_at| Turn { ordinal, id: "t", content, spoken_at, ..Default::default() };
+        rows.push_turn(at(0, Some("a"), Some(10)));
+        rows.push_turn(at(1, Some(" \u{3000}\n"), Some(10)));
+        rows.push_turn(at(2, None, Some(10)));
+        rows.push_turn(at(3, Some("a"), Some(11)));
+        rows.push_turn(at(4, Some("a"), None));
+        let store = rows.finish();
+        assert_eq!(store.eligible(Some(10)), [true, false, false, false, true]);
+        assert_eq!(store.eligible(None), [true, false, false, true, true]);
+    }
+
+    #[test]
+    fn the_size_is_that_of_the_rows() {
+        let mut rows = StoreBuilder::default();
+        let (content, vector) = ("x".repeat(1_000), vec![0u8; 768]);
+        for ordinal in 0..100 {
+            rows.push_turn(Turn { content: Some(&content), vector: Some(&vector), ..turn(ordinal, "t") });
+        }
+        let least = 100 * (1_000 + 768);
+        assert!((least..3 * least).contains(&rows.size()), "{}", rows.size());
+    }
+}
