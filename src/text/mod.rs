@@ -1,1 +1,2 @@
 //! text
+pub mod dates;
