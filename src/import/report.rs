@@ -16,7 +16,7 @@ pub struct Report {
     pub labels: u64,
     pub requests_with_evidence: u64,
     /// Requests whose evidence spans two sessions or more.
-    pub requests_with_evidence_in_sessions: u64,
+    pub requests_across_sessions: u64,
     /// Questions that the format leaves out on purpose: LoCoMo's adversarial ones.
     pub dropped_questions: u64,
     /// Evidence of a benchmark that names no turn of its store.
@@ -46,7 +46,7 @@ impl fmt::Display for Report {
             "\n{}: {} with evidence, {} with evidence in two sessions or more",
             counted(self.requests, "request"),
             self.requests_with_evidence,
-            self.requests_with_evidence_in_sessions
+            self.requests_across_sessions
         )?;
         if self.dropped_questions > 0 {
             write!(f, "\n{} dropped: adversarial", counted(self.dropped_questions, "question"))?;
@@ -82,7 +82,7 @@ mod tests {
     fn reads_as_short_lines() {
         let mut report = Report { stores: 1, sessions: 2, turns: 5, requests: 3, ..Report::default() };
         report.requests_with_evidence = 2;
-        report.requests_with_evidence_in_sessions = 1;
+        report.requests_across_sessions = 1;
         report.dropped_questions = 1;
         report.dropped_evidence = 4;
         report.rejects.entry("turns").or_default().insert("unknown role", 2);

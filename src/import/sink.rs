@@ -86,7 +86,7 @@ impl Sink {
             self.report.labels += request.evidence.len() as u64;
             let sessions = store.sessions_of(&request.evidence);
             self.report.requests_with_evidence += u64::from(sessions > 0);
-            self.report.requests_with_evidence_in_sessions += u64::from(sessions > 1);
+            self.report.requests_across_sessions += u64::from(sessions > 1);
         }
         Ok(())
     }
@@ -165,10 +165,9 @@ impl Files {
 
     /// Renames every part. A name that this import did not write is of an earlier one and goes.
     fn publish(mut self) -> Result<()> {
-        let parts = std::mem::take(&mut self.parts);
         for name in NAMES {
             let path = self.dir.join(format!("{name}.parquet"));
-            let done = if parts.contains(&name) {
+            let done = if self.parts.contains(&name) {
                 fs::rename(self.part_path(name), &path)
             } else if path.exists() {
                 fs::remove_file(&path)
@@ -177,6 +176,8 @@ impl Files {
             };
             done.map_err(|e| Error::data("cannot be replaced").source(e).at(path.display().to_string()))?;
         }
+        self.parts.clear();
+        self.made_dir = false;
         Ok(())
     }
 }

@@ -17,7 +17,7 @@ mod benchmarks;
 mod chat;
 mod files;
 
-/// Ends in the folder of the test files.
+/// A path among the test files.
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/import").join(name)
 }

@@ -29,7 +29,7 @@ fn longmemeval_sorts_sessions_and_names_turns() {
     assert_eq!(done.rows("labels", "request_id turn_id relevance"), ["garden|herbs:1|1", "garden|herbs#2:2|1"]);
     assert_eq!(done.report.stores, 3, "the turns of a question that is set aside stay");
     assert_eq!(done.report.requests_with_evidence, 1);
-    assert_eq!(done.report.requests_with_evidence_in_sessions, 1);
+    assert_eq!(done.report.requests_across_sessions, 1);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn locomo_repairs_evidence() {
     let report = &done.report;
     // Seven of the first conversation's ten questions can be read, and one of each other's.
     assert_eq!((report.requests, report.dropped_questions), (10, 1));
-    assert_eq!((report.requests_with_evidence, report.requests_with_evidence_in_sessions), (7, 2));
+    assert_eq!((report.requests_with_evidence, report.requests_across_sessions), (7, 2));
     // The bare letter, two ids of no turn, and one of a turn that was set aside.
     assert_eq!(report.dropped_evidence, 4);
 }
@@ -196,7 +196,7 @@ fn beam_collects_evidence_however_it_is_nested() {
         ]
     );
     assert_eq!(done.report.dropped_evidence, 1);
-    assert_eq!(done.report.requests_with_evidence_in_sessions, 1);
+    assert_eq!(done.report.requests_across_sessions, 1);
 }
 
 #[test]
