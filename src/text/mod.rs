@@ -1,7 +1,8 @@
-//! Text: what BM25 counts, the language of a text, o200k tokens.
+//! Text: what BM25 counts, the language of a text, o200k tokens, dates.
 //!
 //! Nothing here knows of turns, stores or tables; the SQL functions stand in [`sql`].
 
+pub mod dates;
 pub mod language;
 pub mod o200k;
 pub mod script;
