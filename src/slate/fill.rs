@@ -61,22 +61,17 @@ pub struct Filled {
 /// A session's header is paid once, with its first turn. A turn that does not fit is skipped. Of turns with equal
 /// content only the first that fits is taken. Turns without text take no part at all.
 pub fn fill(items: &[Item], budget_tokens: i64, settings: &system::Slate, costs: &mut Costs) -> Filled {
-    let mut started: BTreeMap<i32, Option<i64>> = BTreeMap::new();
-    for item in items {
-        let date = started.entry(item.session_ordinal).or_default();
-        *date = [*date, item.session_started_at].into_iter().flatten().min();
-    }
     let texts = |i: &usize| items[*i].content.is_some_and(|c| !c.trim().is_empty());
     let ranking: Vec<usize> = (0..items.len()).filter(texts).collect();
     let kept = match settings.gap_cut {
         Some(cut) => cut_at_gap(items, &ranking, cut),
         None => ranking.len(),
     };
-    let mut left = budget_tokens;
+    let started = session_dates(items);
+    let mut page = Page::default();
     let (mut chosen, mut contents) = (Vec::new(), HashSet::new());
-    let mut open: BTreeMap<i32, String> = BTreeMap::new();
-    let mut lines: BTreeMap<(i32, i32, usize), String> = BTreeMap::new();
     for &i in &ranking[..kept] {
+        let left = budget_tokens - page.tokens;
         // Every line costs a token at least.
         if left <= 0 {
             break;
@@ -87,27 +82,34 @@ pub fn fill(items: &[Item], budget_tokens: i64, settings: &system::Slate, costs:
             continue;
         }
         let session = item.session_ordinal;
-        let header =
-            (!open.contains_key(&session)).then(|| render::header(session, started.get(&session).copied().flatten()));
+        let date = started.get(&session).copied().flatten();
+        let header = (!page.headers.contains_key(&session)).then(|| render::header(session, date));
         let line = render::line(settings.rendering, item.role, content);
         let cost = costs.tokens(&line) + header.as_ref().map_or(0, |h| costs.tokens(h));
-        if cost > left {
-            continue;
+        if cost <= left {
+            page.tokens += cost;
+            page.headers.extend(header.map(|h| (session, h)));
+            page.lines.insert((session, item.turn_ordinal, i), line);
+            contents.insert(identity);
+            chosen.push(i);
         }
-        left -= cost;
-        contents.insert(identity);
-        chosen.push(i);
-        if let Some(header) = header {
-            open.insert(session, header);
-        }
-        lines.insert((session, item.turn_ordinal, i), line);
     }
     let status = match ranking.iter().any(|i| items[*i].score.is_none()) {
         true => Status::Degraded,
         false if chosen.is_empty() => Status::Empty,
         false => Status::Ok,
     };
-    Filled { status, chosen, tokens: budget_tokens.max(0) - left.max(0), text: join(open, lines) }
+    Filled { status, chosen, tokens: page.tokens, text: page.text() }
+}
+
+/// The earliest date that any item gives for its session.
+fn session_dates(items: &[Item]) -> BTreeMap<i32, Option<i64>> {
+    let mut dates: BTreeMap<i32, Option<i64>> = BTreeMap::new();
+    for item in items {
+        let date = dates.entry(item.session_ordinal).or_default();
+        *date = [*date, item.session_started_at].into_iter().flatten().min();
+    }
+    dates
 }
 
 /// Items to keep, of those with text. Turns without a score come last in a ranking and have no part in its gaps.
@@ -119,17 +121,30 @@ fn cut_at_gap(items: &[Item], ranking: &[usize], cut: system::GapCut) -> usize {
     }
 }
 
-/// Sessions in date order, the lines of each in the order in which they were said.
-fn join(headers: BTreeMap<i32, String>, lines: BTreeMap<(i32, i32, usize), String>) -> String {
-    let mut lines = lines.into_iter().peekable();
-    let mut text = String::new();
-    for (session, header) in headers {
-        text.push_str(&header);
-        while let Some((_, line)) = lines.next_if(|((of, ..), _)| *of == session) {
-            text.push_str(&line);
+/// The pieces of a slate, each at its place in the text.
+#[derive(Default)]
+struct Page {
+    /// By session.
+    headers: BTreeMap<i32, String>,
+    /// By session, turn ordinal and index of the item.
+    lines: BTreeMap<(i32, i32, usize), String>,
+    /// What the pieces cost, and so the text.
+    tokens: i64,
+}
+
+impl Page {
+    /// Sessions in date order, the lines of each in the order in which they were said.
+    fn text(self) -> String {
+        let mut lines = self.lines.into_iter().peekable();
+        let mut text = String::new();
+        for (session, header) in self.headers {
+            text.push_str(&header);
+            while let Some((_, line)) = lines.next_if(|((of, ..), _)| *of == session) {
+                text.push_str(&line);
+            }
         }
+        text
     }
-    text
 }
 
 #[cfg(test)]

@@ -39,6 +39,7 @@ pub fn line(rendering: Rendering, role: Option<&str>, content: &str) -> String {
 mod tests {
     use super::*;
     use crate::slate::cost::count_tokens;
+    use proptest::collection::vec;
     use proptest::prelude::*;
 
     #[test]
@@ -102,7 +103,7 @@ mod tests {
     }
 
     fn content() -> impl Strategy<Value = String> {
-        proptest::collection::vec(shard(), 1..12).prop_map(|all| all.concat())
+        vec(shard(), 1..12).prop_map(|all| all.concat())
     }
 
     fn adds(pieces: &[String]) -> bool {
@@ -116,7 +117,7 @@ mod tests {
         #[test]
         fn costs_add_up(
             dated in any::<bool>(),
-            sessions in proptest::collection::vec((0..999i32, any::<Option<i64>>(), proptest::collection::vec(content(), 1..5)), 1..4),
+            sessions in vec((0..999i32, any::<Option<i64>>(), vec(content(), 1..5)), 1..4),
         ) {
             let rendering = if dated { Rendering::Dated } else { Rendering::Sessions };
             let mut pieces = Vec::new();

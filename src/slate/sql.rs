@@ -28,7 +28,8 @@ use crate::system;
 
 /// The function `fill_slate(items, budget_tokens, settings)`.
 ///
-/// - `items`: a list of structs in rank order, with the fields of [`columns`], found by name; null: no items.
+/// - `items`: a list of structs, the request's ranking, with fields found by name: `turn_id`, `turn_ordinal`,
+///   `session_ordinal`, `session_started_at`, `role`, `content`, `content_hash`, `score`, `rank`; null: no items.
 /// - `budget_tokens`: o200k tokens that the rendered text may take.
 /// - `settings`: the slate's part of a system as a JSON literal.
 ///
