@@ -1,1 +1,18 @@
-//! ranker
+//! LightGBM as a learning-to-rank library: datasets with groups, LambdaRank training, models that load and predict.
+//!
+//! The only place of the crate that calls into LightGBM. A model is a text file that any LightGBM reads, with a card
+//! in JSON beside it that says what it was trained on. Nothing here knows SQL, stores or requests: a group is a named
+//! run of rows.
+
+mod check;
+pub mod dataset;
+mod ffi;
+pub mod model;
+pub mod train;
+
+pub use dataset::{Dataset, Group, Row};
+pub use model::Ranker;
+pub use train::{Card, Counts, FeatureGain, Kind, Params, Trained, train};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! Training: LambdaRank over groups, the same bytes for the same data, a fallback where there is nothing to learn.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::dataset::Dataset;
+use super::ffi;
+use crate::error::{Error, Result};
+
+/// What a training run may set. The defaults are those of the published method.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Params {
+    /// Leaves of a tree at most.
+    pub num_leaves: u32,
+    /// Trees at most; training stops before when no split is left.
+    pub num_trees: usize,
+    pub learning_rate: f64,
+    /// Rows of a leaf at least.
+    pub min_data_in_leaf: u32,
+    /// Pairs are compared down to this place of a group's order (LightGBM's default).
+    pub lambdarank_truncation_level: u32,
+    pub seed: u32,
+    /// Gain of each label from 0. Linear by default: LightGBM's own default, 2^label - 1, makes a 10 weigh a thousand
+    /// times a 1.
+    pub label_gain: Vec<f64>,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Params {
+            num_leaves: 31,
+            num_trees: 300,
+            learning_rate: 0.05,
+            min_data_in_leaf: 20,
+            lambdarank_truncation_level: 30,
+            seed: 7,
+            label_gain: (0..32).map(f64::from).collect(),
+        }
+    }
+}
+
+/// What a card says that its model is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    Lightgbm,
+    /// No model: the order of the fused recall lists.
+    FusedOrder,
+}
+
+/// What a ranker was trained on, and how: written beside the model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Card {
+    pub kind: Kind,
+    /// With `fused_order`: why there is no model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// Columns of the features table, in the model's order.
+    pub features: Vec<String>,
+    pub params: Params,
+    pub data: Counts,
+    /// Total gain of the splits on each feature.
+    pub feature_gains: Vec<FeatureGain>,
+    /// SHA-256 of the model's text, in hex.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_sha256: Option<String>,
+    /// What the caller measured.
+    #[serde(default)]
+    pub metrics: serde_json::Value,
+}
+
+/// The training data in figures.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// SHA-256 of the dataset in canonical order, in hex.
+    pub fingerprint: String,
+    pub groups: usize,
+    /// Left out: nothing is learnt from them.
+    pub groups_without_positive: usize,
+    /// Rows of all groups, and of those that were learnt from.
+    pub rows: usize,
+    pub rows_trained: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FeatureGain {
+    pub feature: String,
+    pub gain: f64,
+}
+
+/// The outcome of a training.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Trained {
+    /// A model: LightGBM's text.
+    Lightgbm { text: String, card: Card },
+    /// Too little to learn from. The fused order is a better ranking than a model that gives every row the same score.
+    FusedOrder { why: String, card: Card },
+}
+
+/// Trains a ranker. The same rows in any order give the same model, byte for byte, on one build of LightGBM.
+///
+/// # Errors
+/// A dataset that [`Dataset::check`] refuses (data), a setting out of its range (usage).
+pub fn train(data: &Dataset, params: &Params) -> Result<Trained> {
+    params.check()?;
+    data.check(params.label_gain.len())?;
+    let all = data.canonical();
+    let (learnt, dropped) = all.with_positives();
+    let mut card = Card {
+        kind: Kind::FusedOrder,
+        why: None,
+        features: data.features.clone(),
+        params: params.clone(),
+        data: Counts {
+            fingerprint: all.fingerprint(),
+            groups: all.groups.len(),
+            groups_without_positive: dropped,
+            rows: all.rows(),
+            rows_trained: learnt.rows(),
+        },
+        feature_gains: Vec::new(),
+        model_sha256: None,
+        metrics: serde_json::Value::Null,
+    };
+    if learnt.groups.is_empty() {
+        return Ok(fused(card, format!("none of the {dropped} groups has a label above 0")));
+    }
+    let text = ffi::train(&learnt, &params.to_lightgbm(), params.num_trees)?;
+    let pool = ffi::Pool::load(text)?;
+    let gains = pool.gains()?;
+    if gains.iter().all(|g| *g == 0.0) {
+        let why = format!(
+            "no split was found in {} rows of {} groups (a leaf takes {} rows at least)",
+            learnt.rows(),
+            learnt.groups.len(),
+            params.min_data_in_leaf
+        );
+        return Ok(fused(card, why));
+    }
+    card.kind = Kind::Lightgbm;
+    card.feature_gains =
+        data.features.iter().zip(gains).map(|(f, gain)| FeatureGain { feature: f.clone(), gain }).collect();
+    card.model_sha256 = Some(super::model::sha256(pool.text()));
+    Ok(Trained::Lightgbm { text: pool.text().to_string(), card })
+}
+
+fn fused(mut card: Card, why: String) -> Trained {
+    card.why = Some(why.clone());
+    Trained::FusedOrder { why, card }
+}
+
+impl Params {
+    fn check(&self) -> Result<()> {
+        let wrong = |what: &str| Err(Error::usage(format!("training: {what}")));
+        if !(2..=131_072).contains(&self.num_leaves) {
+            return wrong("num_leaves must be from 2 to 131072");
+        }
+        if self.num_trees == 0 {
+            return wrong("num_trees must be 1 or more");
+        }
+        if !(self.learning_rate > 0.0 && self.learning_rate.is_finite()) {
+            return wrong("learning_rate must be above 0");
+        }
+        if self.lambdarank_truncation_level == 0 || self.lambdarank_truncation_level > i32::MAX as u32 {
+            return wrong("lambdarank_truncation_level must be 1 or more");
+        }
+        if self.min_data_in_leaf > i32::MAX as u32 || self.seed > i32::MAX as u32 {
+            return wrong("min_data_in_leaf and seed must be below 2^31");
+        }
+        if !(2..=32).contains(&self.label_gain.len()) || self.label_gain.iter().any(|g| !(g.is_finite() && *g >= 0.0)) {
+            return wrong("label_gain must hold 2 to 32 finite gains from 0");
+        }
+        Ok(())
+    }
+
+    /// LightGBM's own parameters. One thread and one way of building histograms: sums in one order.
+    fn to_lightgbm(&self) -> String {
+        let gains: Vec<String> = self.label_gain.iter().map(f64::to_string).collect();
+        format!(
+            "objective=lambdarank num_leaves={} num_iterations={} learning_rate={} min_data_in_leaf={} \
+             lambdarank_truncation_level={} label_gain={} seed={} deterministic=true force_row_wise=true \
+             num_threads=1 verbosity=-1",
+            self.num_leaves,
+            self.num_trees,
+            self.learning_rate,
+            self.min_data_in_leaf,
+            self.lambdarank_truncation_level,
+            gains.join(","),
+            self.seed,
+        )
+    }
+}
+
+impl Trained {
+    pub fn card(&self) -> &Card {
+        match self {
+            Trained::Lightgbm { card, .. } | Trained::FusedOrder { card, .. } => card,
+        }
+    }
+
+    /// Adds what the caller measured to the card.
+    pub fn with_metrics(mut self, metrics: serde_json::Value) -> Self {
+        match &mut self {
+            Trained::Lightgbm { card, .. } | Trained::FusedOrder { card, .. } => card.metrics = metrics,
+        }
+        self
+    }
+
+    /// Writes the model at `path` (a `.txt`) and its card beside it (`.json`). The fused order has no model file: its
+    /// card says all, and an older model at `path` is removed.
+    ///
+    /// # Errors
+    /// A path that cannot be written: a data error that names it.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        super::model::save(self, path)
+    }
+}
