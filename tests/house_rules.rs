@@ -128,7 +128,7 @@ fn layering(file: &File) -> Vec<String> {
     let all_tests = is_test_file(&file.path);
     let tests_from = if all_tests { 0 } else { test_module(&code) };
     let mut violations = Vec::new();
-    for (at, target) in imports(&file.path, &code) {
+    for (at, target) in imports(&file.path, &code, if all_tests { code.len() } else { tests_from }) {
         let line = code[..at].matches('\n').count() + 1;
         let Some(target_layer) = layer(&target) else {
             if target.starts_with(|c: char| c.is_ascii_lowercase()) {
@@ -177,28 +177,30 @@ fn test_module(code: &str) -> usize {
 }
 
 /// Top modules that the code names, with places: `crate::x`, `crate::{x, y::z}`, `memslate::x`, and `super::` chains
-/// that lead to the root.
-fn imports(path: &str, code: &str) -> Vec<(usize, String)> {
+/// that lead to the root; from `nested_from` on, the code is one module deeper than its file.
+fn imports(path: &str, code: &str, nested_from: usize) -> Vec<(usize, String)> {
     let inside = path.strip_prefix("src/").unwrap_or(path);
     let depth = match inside.matches('/').count() {
         0 if inside == "main.rs" || inside == "lib.rs" => 0,
         folders => folders + usize::from(!inside.ends_with("/mod.rs")),
     };
-    let mut roots = vec!["crate::".to_string(), "memslate::".to_string()];
-    if depth > 0 {
-        roots.push("super::".repeat(depth));
-    }
     let mut found = Vec::new();
-    for prefix in &roots {
-        for (at, _) in code.match_indices(prefix.as_str()) {
+    for prefix in ["crate::", "memslate::", "super::"] {
+        for (at, _) in code.match_indices(prefix) {
             let before = code[..at].chars().next_back();
             if before.is_some_and(|c| c.is_alphanumeric() || "_:$".contains(c)) {
                 continue;
             }
-            found.extend(first_names(&code[at + prefix.len()..]).into_iter().map(|name| (at, name)));
+            let rest = code[at..].trim_start_matches("super::");
+            let supers = (code.len() - at - rest.len()) / "super::".len();
+            if supers == 0 {
+                found.extend(first_names(&rest[prefix.len()..]).into_iter().map(|name| (at, name)));
+            } else if supers == depth + usize::from(at >= nested_from) {
+                found.extend(first_names(rest).into_iter().map(|name| (at, name)));
+            }
         }
     }
-    found.retain(|(_, name)| !["super", "self", "*"].contains(&name.as_str()));
+    found.retain(|(_, name)| name != "self" && !name.is_empty());
     found
 }
 
@@ -250,6 +252,7 @@ fn layering_can_fail() {
     assert!(bad("src/recall/mod.rs", "fn f() { crate::engine::session() }"));
     assert!(bad("src/recall/mod.rs", "use super::slate;"));
     assert!(bad("src/recall/bm25.rs", "use super::super::slate;"));
+    assert!(bad("src/recall/bm25.rs", "#[cfg(test)]\nmod tests {\n    use super::super::super::engine;\n}"));
     assert!(bad("src/evaluate/mod.rs", "use crate::publish::Cache;"));
     assert!(bad("src/run/mod.rs", "use crate::evaluate::completeness;"));
     assert!(bad("src/engine/mod.rs", "use crate::run::Job;"));
@@ -266,6 +269,8 @@ fn layering_can_fail() {
     assert!(good("src/cli.rs", "use memslate::{evaluate, publish};"));
     assert!(good("src/recall/mod.rs", "/// See [`crate::slate`].\nfn f() {} // crate::engine"));
     assert!(good("src/recall/mod.rs", "#[cfg(test)]\nmod tests {\n    use crate::slate::fill;\n}"));
+    assert!(good("src/recall/bm25.rs", "#[cfg(test)]\nmod tests {\n    use super::super::fuse;\n}"));
+    assert!(good("src/recall/bm25_tests.rs", "use super::*;\nuse super::fuse;"));
     assert!(good("src/lib.rs", "pub use crate::run::Job;"));
     let said = layering(&file("src/recall/mod.rs", "\nuse crate::slate::fill;"));
     assert_eq!(said, ["src/recall/mod.rs:2: recall imports slate, which is not below it"]);
