@@ -23,7 +23,7 @@ pub struct Inputs<'a> {
     pub features: &'a [RecordBatch],
     pub rankings: &'a [RecordBatch],
     pub slates: &'a [RecordBatch],
-    /// Turns at the ranking's head that a cut left; none: the system does not cut.
+    /// Turns with text, at the ranking's head, that a cut left; none: the system does not cut.
     pub kept: Option<usize>,
     /// Where turns that are not in the pool stand in the recall lists, by turn id, if that is known.
     pub beyond_pool: Option<&'a HashMap<String, Vec<ListPlace>>>,
@@ -109,7 +109,8 @@ impl Request {
 }
 
 fn read_turns(batches: &[RecordBatch], request: &Request) -> Result<HashMap<String, TurnLine>> {
-    let mut turns = HashMap::new();
+    let mut turns: HashMap<String, TurnLine> = HashMap::new();
+    let mut started: HashMap<i64, Option<i64>> = HashMap::new();
     for batch in batches {
         let (tenant, store, id) = (text(batch, "tenant_id")?, text(batch, "store_id")?, text(batch, "turn_id")?);
         let (session, session_ordinal) = (text(batch, "session_id")?, ints(batch, "session_ordinal")?);
@@ -125,14 +126,20 @@ fn read_turns(batches: &[RecordBatch], request: &Request) -> Result<HashMap<Stri
                 turn_ordinal: ordinal.value(row),
                 session_id: session.value(row).into(),
                 session_ordinal: session_ordinal.value(row),
+                session_started_at: None,
                 role: role.value(row).into(),
                 speaker: at(&speaker, row).map(str::to_string),
                 content: at(&content, row).map(str::to_string),
                 spoken_at: spoken_at.is_valid(row).then(|| spoken_at.value(row)),
                 tokens: tokens.value(row),
             };
+            let started = started.entry(turn.session_ordinal).or_insert(turn.spoken_at);
+            *started = [*started, turn.spoken_at].into_iter().flatten().min();
             turns.insert(turn.turn_id.clone(), turn);
         }
+    }
+    for turn in turns.values_mut() {
+        turn.session_started_at = started[&turn.session_ordinal];
     }
     Ok(turns)
 }

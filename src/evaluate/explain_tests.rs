@@ -184,7 +184,7 @@ fn text_has_one_line_a_turn_and_data_all_of_it() {
     let head: Vec<_> = lines[6].split_whitespace().collect();
     assert_eq!(
         head,
-        "rank score pool dense bm25 ce_prob age_days tokens label fate turn content".split(' ').collect::<Vec<_>>()
+        "rank score pool bm25 dense ce_prob age_days tokens label fate turn content".split(' ').collect::<Vec<_>>()
     );
     assert!(lines[8].contains("7.250 (1)") && lines[8].contains("0.875") && lines[8].contains("in slate"), "{text}");
     assert!(lines[9].ends_with("My cat is called Fado"), "{text}");
@@ -194,6 +194,18 @@ fn text_has_one_line_a_turn_and_data_all_of_it() {
     assert!(json["turns"][0]["features"]["bm25_score"].is_null());
     assert_eq!(json["turns"][0]["fate"], "did not fit: 100 tokens, 60 left when it came");
     assert_eq!(json["turns"][2]["content"], "My cat is called\nFado");
+}
+
+#[test]
+fn the_cost_is_asked_with_the_sessions_date() {
+    let mut dates = HashMap::new();
+    let seen = |turn: &TurnLine, first: bool| {
+        dates.insert(turn.turn_id.clone(), turn.session_started_at);
+        cost(turn, first)
+    };
+    try_explain(Some(&["t1"]), None, seen).unwrap();
+    assert_eq!(dates.get("t4"), Some(&Some(2 * DAY)));
+    assert_eq!(dates.get("t1"), Some(&Some(DAY)));
 }
 
 #[test]

@@ -102,7 +102,8 @@ impl fmt::Display for Explanation {
 
 impl Explanation {
     fn grid(&self) -> Grid {
-        let lists = names(self.turns.iter().flat_map(|t| t.lists.iter().map(|l| l.name.as_str())));
+        let mut lists = names(self.turns.iter().flat_map(|t| t.lists.iter().map(|l| l.name.as_str())));
+        lists.sort_unstable();
         let features = names(self.turns.iter().flat_map(|t| t.features.iter()).filter_map(|(name, value)| {
             // The lists' scores and ranks, the position and the tokens have columns of their own.
             let twice = lists.iter().any(|l| name.strip_prefix(l).is_some_and(|rest| rest.starts_with('_')));

@@ -17,6 +17,8 @@ pub struct TurnLine {
     pub turn_ordinal: i64,
     pub session_id: String,
     pub session_ordinal: i64,
+    /// When the session's first dated turn was said.
+    pub session_started_at: Option<i64>,
     pub role: String,
     pub speaker: Option<String>,
     pub content: Option<String>,
@@ -96,7 +98,8 @@ pub struct Filled<'a> {
     pub budget_tokens: i64,
 }
 
-/// Walks the ranking, best first, and gives each turn's fate. `kept` turns at its head were left by the cut.
+/// Walks the ranking, best first, and gives each turn's fate. `kept` turns with text, at its head, were left by the
+/// cut.
 /// `cost(turn, session_first)` is what adding a turn costs in rendered tokens; with its session's header if
 /// `session_first`.
 pub fn walk<'a>(
@@ -110,19 +113,21 @@ pub fn walk<'a>(
     let mut sessions: HashSet<&str> = HashSet::new();
     let (mut chosen, mut seen): (HashMap<&str, &str>, HashMap<&str, &str>) = (HashMap::new(), HashMap::new());
     let mut fates = Vec::with_capacity(ranking.len());
-    for (i, id) in ranking.iter().enumerate() {
+    let mut with_text = 0;
+    for id in ranking {
         let in_slate = filled.turn_ids.contains(id);
         let Some(turn) = turns.get(*id) else {
             fates.push(Fate::NotInStore);
             continue;
         };
         let text = turn.content.as_deref().unwrap_or_default();
-        if !in_slate && kept.is_some_and(|k| i >= k) {
-            fates.push(Fate::BelowCut);
-            continue;
-        }
         if !in_slate && turn.is_blank() {
             fates.push(Fate::Blank);
+            continue;
+        }
+        with_text += 1;
+        if !in_slate && kept.is_some_and(|k| with_text > k) {
+            fates.push(Fate::BelowCut);
             continue;
         }
         let tokens = cost(turn, !sessions.contains(turn.session_id.as_str()))?;
@@ -192,9 +197,9 @@ mod tests {
     }
 
     #[test]
-    fn the_cut_comes_before_the_walk() {
-        let fates = fates(&["a", "b"], 70, Some(2));
-        assert_eq!(fates[2..6], ["below the cut", "below the cut", "below the cut", "below the cut"]);
+    fn the_cut_comes_before_the_walk_and_counts_turns_with_text() {
+        let fates = fates(&["a", "b", "e"], 100, Some(4));
+        assert_eq!(fates[2..6], ["same text as a, which came earlier", "blank", "in slate", "below the cut"]);
     }
 
     #[test]
