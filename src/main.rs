@@ -7,7 +7,7 @@ use memslate::cli::{Cli, Command, Format, ModelsCommand};
 use memslate::config::{Job, zone_minutes};
 use memslate::error::{Context, Error, Result};
 use memslate::evaluate::{Reader, RequestKey};
-use memslate::{cli, import, model, run, slate, system};
+use memslate::{cli, import, model, run};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -102,7 +102,7 @@ async fn do_train(args: &cli::Train) -> Result<u8> {
         split: &args.split,
         without_stores: &args.without_store,
     };
-    let params = memslate::ranker::Params::with_settings(&args.set)?;
+    let params = run::train_params(&args.set)?;
     let trained = run::train_from(&lessons, &params).await?;
     trained.save(&args.out)?;
     let card = trained.card();

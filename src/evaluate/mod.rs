@@ -24,6 +24,7 @@ mod explain_tests;
 mod explanation;
 mod grid;
 mod outcomes;
+mod read;
 mod report;
 #[cfg(test)]
 mod testing;
@@ -35,4 +36,5 @@ pub use completeness::{ClassReport, KAPPA_CLASSES, Report, SplitReport, complete
 pub use explain::{Inputs, explain};
 pub use explanation::{Explanation, ListPlace, Missed, PooledTurn};
 pub use outcomes::{Outcome, Statuses, Tables, Warnings};
+pub use read::{Reader, RequestKey};
 pub use walk::{Fate, TurnLine};

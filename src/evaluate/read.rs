@@ -8,17 +8,18 @@ use datafusion::prelude::SessionContext;
 
 use super::{Bootstrap, Explanation, Inputs, Report, Tables, TurnLine, completeness, explain};
 use crate::engine::{self, Functions, Models, Settings};
-use crate::error::{Error, Result};
+use crate::error::{Context, Error, Result};
 use crate::lake::Lake;
 use crate::schema;
-use crate::slate::{Costs, render};
-use crate::system::Rendering;
+use crate::slate::{Costs, gap, render};
+use crate::system::{Slate, System};
 
 /// A lake opened for reading the tables of one system.
 pub struct Reader {
     context: SessionContext,
     /// The system's name and hash.
     pub system: String,
+    slate: Slate,
 }
 
 /// One request of one store.
@@ -46,7 +47,11 @@ impl Reader {
             let paths: Vec<_> = files.into_iter().map(|f| f.path).collect();
             context.register_table(table.name, engine::files(table, &root, &paths)?)?;
         }
-        Ok(Reader { context, system })
+        let slate = match lake.get(&format!("_systems/{system}.json")).await? {
+            Some(bytes) => serde_json::from_slice::<System>(&bytes).or_data(format!("_systems/{system}.json is damaged"))?.slate,
+            None => Slate::default(),
+        };
+        Ok(Reader { context, system, slate })
     }
 
     /// Completeness of the system's slates, over all stores or those named.
@@ -73,7 +78,8 @@ impl Reader {
     }
 
     /// Why each turn of a request's pool is in its slate or out.
-    pub async fn explain(&self, key: RequestKey<'_>, rendering: Rendering, kept: Option<usize>) -> Result<Explanation> {
+    pub async fn explain(&self, key: RequestKey<'_>) -> Result<Explanation> {
+        let rendering = self.slate.rendering;
         let mut tables = BTreeMap::new();
         for table in ["requests", "labels", "pools", "features", "rankings", "slates"] {
             tables.insert(table, self.rows(table, key, true).await?);
@@ -83,6 +89,7 @@ impl Reader {
         if all("requests").iter().all(|b| b.num_rows() == 0) {
             return Err(unknown(key));
         }
+        let kept = self.slate.gap_cut.map(|cut| gap::keep(&scores(all("rankings")), cut));
         let inputs = Inputs {
             requests: all("requests"),
             turns: all("turns"),
@@ -136,6 +143,18 @@ impl Reader {
 fn unknown(key: RequestKey<'_>) -> Error {
     Error::data(format!("store {:?} has no request {:?} in this lake", key.store, key.request))
         .next("the requests table lists them; --tenant names the owner where there are several")
+}
+
+/// A ranking's scores, best first.
+fn scores(rankings: &[RecordBatch]) -> Vec<f64> {
+    let mut all: Vec<f64> = Vec::new();
+    for batch in rankings {
+        if let Some(column) = batch.column_by_name("score") {
+            all.extend(column.as_primitive::<arrow::datatypes::Float64Type>().iter().flatten());
+        }
+    }
+    all.sort_by(|a, b| b.total_cmp(a));
+    all
 }
 
 /// The earliest time of each session.

@@ -131,8 +131,8 @@ fn without(table: &Table, computed: &[&str]) -> SchemaRef {
     Arc::new(Schema::new(fields.iter().filter(|f| given(f.name())).cloned().collect::<Vec<_>>()))
 }
 
-fn language_of(_store_text: &str) -> Option<&'static str> {
-    None
+fn language_of(store_text: &str) -> Option<&'static str> {
+    crate::text::detect_language(store_text)
 }
 
 /// The names that a reader may find in the folder of an import.

@@ -1,5 +1,6 @@
 //! Training: LambdaRank over groups, the same bytes for the same data, a fallback where there is nothing to learn.
 
+use std::fmt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -215,5 +216,27 @@ impl Trained {
     /// A path that cannot be written: a data error that names it.
     pub fn save(&self, path: &Path) -> Result<()> {
         super::model::save(self, path)
+    }
+}
+
+impl fmt::Display for Card {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.kind, &self.why) {
+            (Kind::FusedOrder, Some(why)) => writeln!(f, "no model: the fused order ranks, since {why}")?,
+            (Kind::FusedOrder, None) => writeln!(f, "no model: the fused order ranks")?,
+            (Kind::Lightgbm, _) => writeln!(f, "LambdaRank, {} features", self.features.len())?,
+        }
+        let d = &self.data;
+        writeln!(
+            f,
+            "groups {}, of them without a positive {}; rows {}, learnt from {}",
+            d.groups, d.groups_without_positive, d.rows, d.rows_trained
+        )?;
+        let shown: Vec<_> = self.params.label_gain.iter().take(11).map(ToString::to_string).collect();
+        writeln!(f, "gains of labels from 0: {}, ...", shown.join(", "))?;
+        for gain in &self.feature_gains {
+            writeln!(f, "{:<16} gain {:>12.1}", gain.feature, gain.gain)?;
+        }
+        write!(f, "data {}", self.data.fingerprint)
     }
 }

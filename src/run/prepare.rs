@@ -1,6 +1,7 @@
 //! All that a run needs, before it runs: lake, models, parameters, and the check that every SELECT fits its table.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Schema};
@@ -276,5 +277,18 @@ fn same_type(given: &DataType, wanted: &DataType) -> bool {
             a.len() == b.len() && a.iter().zip(b).all(|(x, y)| same_type(x.data_type(), y.data_type()))
         }
         (a, b) => a == b,
+    }
+}
+
+impl fmt::Display for Checked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "job {}, system {}, device {}", self.job, self.system, self.device)?;
+        for (table, rows) in &self.rows {
+            writeln!(f, "{table}: {rows} rows")?;
+        }
+        for (reason, n) in &self.rejects {
+            writeln!(f, "would be set aside: {n} x {reason}")?;
+        }
+        write!(f, "every SELECT fits its table")
     }
 }

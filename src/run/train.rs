@@ -128,6 +128,18 @@ fn read_rows(batch: &RecordBatch, features: usize, without: &[String], rows: &mu
     Ok(())
 }
 
+/// Training parameters from `key=value` settings.
+pub fn train_params(settings: &[String]) -> Result<Params> {
+    let mut table = toml::Table::try_from(Params::default()).or_internal("parameters are plain data")?;
+    for setting in settings {
+        let wrong = || Error::usage(format!("--set {setting:?} is not key=value"));
+        let (key, value) = setting.split_once('=').ok_or_else(wrong)?;
+        let value: toml::Table = toml::from_str(&format!("v = {value}")).map_err(|_| wrong())?;
+        table.insert(key.trim().to_string(), value["v"].clone());
+    }
+    table.try_into().map_err(|e: toml::de::Error| Error::usage(e.to_string().trim_end().to_string()).at("--set"))
+}
+
 /// Reads a system by name from `jobs/systems/`, or from a TOML file; gives its folder too.
 pub fn read_system(name: &str) -> Result<System> {
     let file = if name.ends_with(".toml") { name.to_string() } else { format!("jobs/systems/{name}.toml") };

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use crate::text::count_tokens;
+
 /// Text that is remembered with its count, in bytes, before the memory is cleared.
 const REMEMBERED_BYTES: usize = 16 << 20;
 
@@ -27,10 +29,6 @@ impl Costs {
         self.known.insert(text.to_string(), tokens);
         tokens
     }
-}
-
-pub(super) fn count_tokens(text: &str) -> usize {
-    tiktoken_rs::o200k_base_singleton().encode_ordinary(text).len()
 }
 
 #[cfg(test)]

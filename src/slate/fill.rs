@@ -150,7 +150,7 @@ impl Page {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slate::cost::count_tokens;
+    use crate::text::count_tokens;
     use crate::system::{GapCut, Rendering};
     use proptest::prelude::*;
 

@@ -38,7 +38,7 @@ pub fn line(rendering: Rendering, role: Option<&str>, content: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slate::cost::count_tokens;
+    use crate::text::count_tokens;
     use proptest::collection::vec;
     use proptest::prelude::*;
 

@@ -302,7 +302,7 @@ mod tests {
         let ids = first.column_by_name("turn_ids").unwrap().as_list::<i32>();
         assert_eq!(ids.value(0).as_string::<i32>().iter().flatten().collect::<Vec<_>>(), ["D10:1", "D2:1"]);
         let tokens = first.column_by_name("tokens").unwrap().as_primitive::<Int32Type>();
-        assert_eq!(tokens.value(0) as usize, super::super::cost::count_tokens(&text("text", 0)));
+        assert_eq!(tokens.value(0) as usize, crate::text::count_tokens(&text("text", 0)));
         assert_eq!(
             first.schema().field_with_name("turn_ids").unwrap().data_type(),
             schema::SLATES.full_schema().field_with_name("turn_ids").unwrap().data_type()
