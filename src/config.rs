@@ -211,9 +211,8 @@ fn merge(into: &mut Table, from: Table) {
 }
 
 fn read_text(path: &Path, what: &str) -> Result<String> {
-    std::fs::read_to_string(path).map_err(|e| {
-        Error::usage(format!("the {what} {} cannot be read", path.display())).source(e)
-    })
+    std::fs::read_to_string(path)
+        .map_err(|e| Error::usage(format!("the {what} {} cannot be read", path.display())).source(e))
 }
 
 /// toml's messages end in a newline and span lines with a picture of the place; both are kept, tidied.
@@ -255,8 +254,7 @@ pub fn zone_minutes(text: &str) -> Result<i32> {
         _ => return Err(wrong()),
     };
     let (hours, minutes) = rest.split_once(':').ok_or_else(wrong)?;
-    let (hours, minutes): (i32, i32) =
-        (hours.parse().map_err(|_| wrong())?, minutes.parse().map_err(|_| wrong())?);
+    let (hours, minutes): (i32, i32) = (hours.parse().map_err(|_| wrong())?, minutes.parse().map_err(|_| wrong())?);
     if !(0..=18).contains(&hours) || !(0..60).contains(&minutes) {
         return Err(wrong());
     }
@@ -276,14 +274,16 @@ mod tests {
         Job::read(&dir.join("night.toml"), &Overrides { lake: Some("l".into()), set, ..Default::default() })
     }
 
-    const TEXT: &str = "system = \"lite\"\n[inputs]\nturns = { path = \"turns.parquet\" }\n[sql]\nturns = \"turns.sql\"\n";
+    const TEXT: &str =
+        "system = \"lite\"\n[inputs]\nturns = { path = \"turns.parquet\" }\n[sql]\nturns = \"turns.sql\"\n";
 
     #[test]
     fn the_line_wins_over_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let job = job_in(dir.path(), TEXT, &[]).unwrap();
         assert_eq!((job.name.as_str(), job.budget_tokens, job.system.recall.pool_size), ("night", 2700, 64));
-        let job = job_in(dir.path(), TEXT, &["budget_tokens=1350", "recall.pool_size=32", "naive_zone=+09:00"]).unwrap();
+        let job =
+            job_in(dir.path(), TEXT, &["budget_tokens=1350", "recall.pool_size=32", "naive_zone=+09:00"]).unwrap();
         assert_eq!((job.budget_tokens, job.system.recall.pool_size, job.naive_zone_minutes), (1350, 32, 540));
         let lists = job_in(dir.path(), TEXT, &["recall.lists=[{kind=\"dense\"}]"]).unwrap().system.recall.lists;
         assert_eq!(lists.len(), 1);

@@ -6,9 +6,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Int32Array, Int64Array};
 use arrow::datatypes::{DataType, Int32Type, Int64Type};
 use arrow::row::{RowConverter, SortField};
 use datafusion::common::{Result as SqlResult, exec_err, plan_err};
-use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
-};
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
 use sha2::{Digest, Sha256};
 
 use crate::schema;

@@ -8,4 +8,4 @@ mod tables;
 pub use functions::{Functions, Models};
 pub(crate) use session::names_parameter;
 pub use session::{Settings, bind, collect, memory_bytes, session};
-pub use tables::{empty, files, input, refers_to};
+pub use tables::{empty, files, input, refers_to, register, register_snapshot};

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::common::metadata::ScalarAndMetadata;
+use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{DataFrame, SessionConfig, SessionContext};
@@ -55,13 +55,16 @@ pub async fn bind(context: &SessionContext, sql: &str, parameters: &[(&str, Scal
 /// Whether the SELECT names the parameter `$name`.
 pub(crate) fn names_parameter(sql: &str, name: &str) -> bool {
     let wanted = format!("${name}");
-    sql.match_indices(&wanted).any(|(at, _)| {
-        !sql[at + wanted.len()..].starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
-    })
+    sql.match_indices(&wanted)
+        .any(|(at, _)| !sql[at + wanted.len()..].starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_'))
 }
 
 /// All rows of a SELECT.
-pub async fn collect(context: &SessionContext, sql: &str, parameters: &[(&str, ScalarValue)]) -> Result<Vec<RecordBatch>> {
+pub async fn collect(
+    context: &SessionContext,
+    sql: &str,
+    parameters: &[(&str, ScalarValue)],
+) -> Result<Vec<RecordBatch>> {
     Ok(bind(context, sql, parameters).await?.collect().await?)
 }
 

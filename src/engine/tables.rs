@@ -10,6 +10,7 @@ use datafusion::prelude::SessionContext;
 use url::Url;
 
 use crate::error::{Context, Error, Result};
+use crate::lake::{Lake, Snapshot};
 use crate::schema::{Table, partition_type};
 
 /// A table of the lake that has no rows.
@@ -36,6 +37,32 @@ pub fn files(table: &Table, root: &Url, paths: &[object_store::path::Path]) -> R
     let config =
         ListingTableConfig::new_with_multi_paths(urls).with_listing_options(options).with_schema(table.file_schema());
     Ok(Arc::new(ListingTable::try_new(config)?))
+}
+
+/// Registers, as `name`, a table of a lake at one version: the files whose partition begins with `prefix`.
+pub fn register_snapshot(
+    context: &SessionContext,
+    lake: &Lake,
+    snapshot: &Snapshot,
+    prefix: &[&str],
+    name: &str,
+) -> Result<()> {
+    let (root, store) = lake.object_store();
+    context.register_object_store(&root, store);
+    let paths: Vec<_> = snapshot.files(prefix)?.into_iter().map(|f| f.path).collect();
+    context.register_table(name, files(snapshot.table, &root, &paths)?)?;
+    Ok(())
+}
+
+/// Registers a table of a lake at its latest version under its own name; a table that was never made has no rows.
+pub async fn register(context: &SessionContext, lake: &Lake, table: &'static Table, prefix: &[&str]) -> Result<()> {
+    match lake.existing(table).await? {
+        Some(snapshot) => register_snapshot(context, lake, &snapshot, prefix, table.name),
+        None => {
+            context.register_table(table.name, empty(table))?;
+            Ok(())
+        }
+    }
 }
 
 /// A job's input: a Parquet file, a folder of them, or a URL of either. Columns are those of all files together.

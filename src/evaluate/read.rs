@@ -35,20 +35,15 @@ impl Reader {
     pub async fn open(url: &str, system: Option<&str>) -> Result<Reader> {
         let lake = Lake::open(url).await?;
         let context = engine::session(&Settings::default(), &Functions::new(Models::default()))?;
-        let (root, store) = lake.object_store();
-        context.register_object_store(&root, store);
         let system = choose(&lake, system).await.map_err(|e| e.at(url.to_string()))?;
         for table in schema::TABLES {
             let prefix: &[&str] = if table.partition.first() == Some(&"system") { &[&system] } else { &[] };
-            let files = match lake.existing(table).await? {
-                Some(snapshot) => snapshot.files(prefix)?,
-                None => Vec::new(),
-            };
-            let paths: Vec<_> = files.into_iter().map(|f| f.path).collect();
-            context.register_table(table.name, engine::files(table, &root, &paths)?)?;
+            engine::register(&context, &lake, table, prefix).await?;
         }
         let slate = match lake.get(&format!("_systems/{system}.json")).await? {
-            Some(bytes) => serde_json::from_slice::<System>(&bytes).or_data(format!("_systems/{system}.json is damaged"))?.slate,
+            Some(bytes) => {
+                serde_json::from_slice::<System>(&bytes).or_data(format!("_systems/{system}.json is damaged"))?.slate
+            }
             None => Slate::default(),
         };
         Ok(Reader { context, system, slate })
@@ -72,8 +67,7 @@ impl Reader {
         let turns = rows(of("tenant_id, store_id, turn_id, session_id, content_hash", "turns")).await?;
         let pools = rows(of(&format!("{keys}, turn_id"), "pools")).await?;
         let slates = rows(of(&format!("{keys}, status, turn_ids, tokens, budget_tokens"), "slates")).await?;
-        let tables =
-            Tables { requests: &requests, labels: &labels, turns: &turns, pools: &pools, slates: &slates };
+        let tables = Tables { requests: &requests, labels: &labels, turns: &turns, pools: &pools, slates: &slates };
         completeness(&tables, Bootstrap::default())
     }
 
@@ -199,7 +193,8 @@ async fn choose(lake: &Lake, system: Option<&str>) -> Result<String> {
         }
         many => {
             let many: Vec<_> = many.iter().map(|s| s.as_str()).collect();
-            Err(Error::usage("the lake has more than one system").next(format!("name one with --system: {}", many.join(", "))))
+            Err(Error::usage("the lake has more than one system")
+                .next(format!("name one with --system: {}", many.join(", "))))
         }
     }
 }

@@ -14,7 +14,7 @@ use super::fingerprint::{self, Prints, Store};
 use super::prepare::{Prepared, fit};
 use super::progress::Bar;
 use super::summary::TableSummary;
-use super::{graph, ORDER};
+use super::{ORDER, graph};
 use crate::engine;
 use crate::error::{Error, Result};
 use crate::lake::{Outcome, Pending, Snapshot, Unit};
@@ -111,12 +111,7 @@ async fn commit(snapshot: &mut Snapshot, group: &mut Vec<Made>, summary: &mut Ta
 }
 
 /// The shards whose fingerprint is not the committed one.
-async fn not_done(
-    work: Vec<Work>,
-    snapshot: &Snapshot,
-    summary: &mut TableSummary,
-    bar: &Bar,
-) -> Result<Vec<Work>> {
+async fn not_done(work: Vec<Work>, snapshot: &Snapshot, summary: &mut TableSummary, bar: &Bar) -> Result<Vec<Work>> {
     let mut left = Vec::new();
     for w in work {
         if snapshot.done(&w.unit.id).await? == Some(w.unit.fingerprint) {
@@ -271,9 +266,7 @@ async fn register_upstream(
     for name in ORDER.iter().filter(|n| run.reads[table.name].contains(*n)) {
         let of = schema::table(name).expect("a table of the order");
         let provider = match upstream.get(name) {
-            Some(snapshot) if run.fills(name) => {
-                engine::files(of, root, &files_of(run, snapshot, work.shard)?)?
-            }
+            Some(snapshot) if run.fills(name) => engine::files(of, root, &files_of(run, snapshot, work.shard)?)?,
             // The table's own rows, which an anti-join asks for.
             None => context.table_provider("own_rows").await?,
             Some(_) => engine::empty(of),

@@ -122,7 +122,8 @@ mod tests {
 
     #[test]
     fn a_store_depends_on_its_own_turns_only() {
-        let prints = |a, b| Prints::from([(0, BTreeMap::from([(("".into(), "a".into()), a), (("".into(), "b".into()), b)]))]);
+        let prints =
+            |a, b| Prints::from([(0, BTreeMap::from([(("".into(), "a".into()), a), (("".into(), "b".into()), b)]))]);
         let upstream = |a, b| BTreeMap::from([("turns", prints(a, b)), ("requests", prints(7, 7))]);
         let one = of_stores(1, &["turns", "requests", "embeddings"], &upstream(1, 2));
         let two = of_stores(1, &["turns", "requests", "embeddings"], &upstream(1, 3));

@@ -46,8 +46,9 @@ pub fn reads(context: &SessionContext, job: &Job, last: &str) -> Result<BTreeMap
                     reads.push(ORDER[there]);
                 }
                 Some(_) => {
-                    return Err(Error::usage(format!("{table} cannot be made from {name}, which is made after it"))
-                        .at(place));
+                    return Err(
+                        Error::usage(format!("{table} cannot be made from {name}, which is made after it")).at(place)
+                    );
                 }
                 None => {
                     return Err(Error::usage(format!("there is no table {name:?}"))

@@ -344,7 +344,9 @@ fn locate(folder: Option<&str>, path: &str) -> Result<String> {
     }
     match folder {
         Some(folder) => Ok(format!("{}/{path}", folder.trim_end_matches('/'))),
-        None => Err(Error::usage(format!("where does the input {path:?} lie?")).next("name its folder with --input DIR")),
+        None => {
+            Err(Error::usage(format!("where does the input {path:?} lie?")).next("name its folder with --input DIR"))
+        }
     }
 }
 
@@ -362,7 +364,13 @@ async fn input_print(run: &Prepared, name: &'static str) -> Result<i64> {
             Err(e) => return Err(Error::transient("cannot list the input").at(url).source(e)),
         };
         if files.is_empty() {
-            files.push(place.store.head(&place.path).await.map_err(|e| Error::data("cannot read the input").at(&url).source(e))?);
+            files.push(
+                place
+                    .store
+                    .head(&place.path)
+                    .await
+                    .map_err(|e| Error::data("cannot read the input").at(&url).source(e))?,
+            );
         }
         files.sort_by(|a, b| a.location.cmp(&b.location));
         for file in files {
@@ -376,10 +384,7 @@ async fn input_print(run: &Prepared, name: &'static str) -> Result<i64> {
 /// The fingerprint of each store of an input table of the lake.
 async fn store_prints(run: &Prepared, snapshot: &Snapshot) -> Result<Prints> {
     let context = run.session()?;
-    let (root, store) = run.lake.object_store();
-    context.register_object_store(&root, store);
-    let paths: Vec<_> = snapshot.files(&[])?.into_iter().map(|f| f.path).collect();
-    context.register_table("t", engine::files(snapshot.table, &root, &paths)?)?;
+    engine::register_snapshot(&context, &run.lake, snapshot, &[], "t")?;
     let sql = "SELECT shard, tenant_id, store_id, max(store_fingerprint) FROM t GROUP BY shard, tenant_id, store_id";
     fingerprint::from_rows(&engine::collect(&context, sql, &[]).await?)
 }

@@ -102,12 +102,9 @@ async fn committed(run: &Prepared, table: &str) -> Result<BTreeMap<Store, i64>> 
     let of = schema::table(table).expect("a table of the order");
     let Some(snapshot) = run.lake.existing(of).await? else { return Ok(BTreeMap::new()) };
     let context = run.session()?;
-    let (root, store) = run.lake.object_store();
-    context.register_object_store(&root, store);
     let system = run.job.system.partition();
     let prefix: &[&str] = if of.partition[0] == "system" { &[&system] } else { &[] };
-    let paths: Vec<_> = snapshot.files(prefix)?.into_iter().map(|f| f.path).collect();
-    context.register_table("t", engine::files(of, &root, &paths)?)?;
+    engine::register_snapshot(&context, &run.lake, &snapshot, prefix, "t")?;
     let sql = "SELECT shard, tenant_id, store_id, max(store_fingerprint) FROM t GROUP BY shard, tenant_id, store_id";
     let prints = fingerprint::from_rows(&engine::collect(&context, sql, &[]).await?)?;
     Ok(prints.into_values().flatten().collect())
@@ -154,17 +151,7 @@ fn pooled(run: &Prepared, turns: u64) -> u64 {
 async fn embeddings(run: &Prepared, context: &SessionContext) -> Result<Estimate> {
     let mut estimate = Estimate { table: "embeddings", ..Default::default() };
     let Some(encoder) = &run.functions.models().encoder else { return Ok(estimate) };
-    let of = &schema::EMBEDDINGS;
-    let provider = match run.lake.existing(of).await? {
-        Some(snapshot) => {
-            let (root, store) = run.lake.object_store();
-            context.register_object_store(&root, store);
-            let paths: Vec<_> = snapshot.files(&[])?.into_iter().map(|f| f.path).collect();
-            engine::files(of, &root, &paths)?
-        }
-        None => engine::empty(of),
-    };
-    context.register_table("embeddings", provider)?;
+    engine::register(context, &run.lake, &schema::EMBEDDINGS, &[]).await?;
     let missing = "SELECT t.text, count_tokens(t.text) AS tokens FROM (
         SELECT content_hash, 'passage' AS purpose, first_value(content) AS text FROM turns
         WHERE content_hash IS NOT NULL GROUP BY content_hash
@@ -224,11 +211,18 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "job {}, system {}, device {}", self.job, self.system, self.device)?;
         let (kept, compute) = ("kept", "compute");
-        writeln!(f, "{:<11} {kept:>8} {compute:>8} {:>10} {:>11} {:>9} {:>9}", "table", "rows", "tokens", "FLOP", "seconds")?;
+        writeln!(
+            f,
+            "{:<11} {kept:>8} {compute:>8} {:>10} {:>11} {:>9} {:>9}",
+            "table", "rows", "tokens", "FLOP", "seconds"
+        )?;
         for t in &self.tables {
             let seconds = t.seconds.map_or_else(|| "-".into(), |s| format!("{s:.1}"));
-            let (tokens, flop) =
-                if t.tokens == 0 { ("-".into(), "-".into()) } else { (t.tokens.to_string(), format!("{:.2e}", t.flop)) };
+            let (tokens, flop) = if t.tokens == 0 {
+                ("-".into(), "-".into())
+            } else {
+                (t.tokens.to_string(), format!("{:.2e}", t.flop))
+            };
             writeln!(
                 f,
                 "{:<11} {:>8} {:>8} {:>10} {tokens:>11} {flop:>9} {seconds:>9}",

@@ -50,7 +50,10 @@ impl Bar {
             let seconds = plain.started.elapsed().as_secs_f64();
             let left = seconds / plain.done as f64 * (plain.total - plain.done) as f64;
             let (name, done, total, rows) = (self.name, plain.done, plain.total, plain.rows);
-            eprintln!("{name}: {done}/{total} shards, {rows} rows, {:.0} rows/s, about {left:.0} s left", rows as f64 / seconds);
+            eprintln!(
+                "{name}: {done}/{total} shards, {rows} rows, {:.0} rows/s, about {left:.0} s left",
+                rows as f64 / seconds
+            );
         }
     }
 

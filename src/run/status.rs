@@ -60,10 +60,7 @@ pub async fn status(url: &str) -> Result<Status> {
 async fn runs(lake: &Lake) -> Result<Vec<serde_json::Value>> {
     let Some(snapshot) = lake.existing(&schema::RUNS).await? else { return Ok(Vec::new()) };
     let context = engine::session(&Settings::default(), &Functions::new(Models::default()))?;
-    let (root, store) = lake.object_store();
-    context.register_object_store(&root, store);
-    let paths: Vec<_> = snapshot.files(&[])?.into_iter().map(|f| f.path).collect();
-    context.register_table("runs", engine::files(&schema::RUNS, &root, &paths)?)?;
+    engine::register_snapshot(&context, lake, &snapshot, &[], "runs")?;
     let sql = "SELECT summary FROM runs ORDER BY started_at DESC, run_id LIMIT 5";
     let mut out = Vec::new();
     for batch in engine::collect(&context, sql, &[]).await? {

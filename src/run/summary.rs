@@ -123,11 +123,7 @@ impl Summary {
 async fn statuses(run: &Prepared) -> Result<BTreeMap<String, u64>> {
     let snapshot = run.lake.table(&schema::SLATES).await?;
     let context = run.session()?;
-    let (root, store) = run.lake.object_store();
-    context.register_object_store(&root, store);
-    let files = snapshot.files(&[&run.job.system.partition()])?;
-    let paths: Vec<_> = files.into_iter().map(|f| f.path).collect();
-    context.register_table("slates", engine::files(&schema::SLATES, &root, &paths)?)?;
+    engine::register_snapshot(&context, &run.lake, &snapshot, &[&run.job.system.partition()], "slates")?;
     let mut out = BTreeMap::new();
     for batch in engine::collect(&context, "SELECT status, count(*) FROM slates GROUP BY status", &[]).await? {
         let counts = batch.column(1).as_primitive::<Int64Type>();

@@ -74,8 +74,6 @@ pub async fn train_from(lessons: &Lessons<'_>, params: &Params) -> Result<Traine
 }
 
 async fn register(context: &SessionContext, lake: &Lake, lessons: &Lessons<'_>) -> Result<()> {
-    let (root, store) = lake.object_store();
-    context.register_object_store(&root, store);
     for table in [&schema::TURNS, &schema::REQUESTS, &schema::LABELS, &schema::FEATURES] {
         if table.name == "labels" && lessons.labels != "gold" {
             let provider = engine::input(context, lessons.labels).await.map_err(|e| e.at("--labels"))?;
@@ -89,17 +87,19 @@ async fn register(context: &SessionContext, lake: &Lake, lessons: &Lessons<'_>) 
         }
         let partition = lessons.system.partition();
         let prefix: &[&str] = if table.name == "features" { &[&partition] } else { &[] };
-        let files = match lake.existing(table).await? {
-            Some(snapshot) => snapshot.files(prefix)?,
-            None => Vec::new(),
+        let made = match lake.existing(table).await? {
+            Some(snapshot) => !snapshot.files(prefix)?.is_empty(),
+            None => false,
         };
-        if files.is_empty() && table.name == "features" {
+        if !made && table.name == "features" {
             return Err(Error::data(format!("the lake has no features of system {partition}"))
                 .at(lessons.lake.to_string())
-                .next(format!("make them with `memslate run JOB.toml --system {} --until features`", lessons.system.name)));
+                .next(format!(
+                    "make them with `memslate run JOB.toml --system {} --until features`",
+                    lessons.system.name
+                )));
         }
-        let paths: Vec<_> = files.into_iter().map(|f| f.path).collect();
-        context.register_table(table.name, engine::files(table, &root, &paths)?)?;
+        engine::register(context, lake, table, prefix).await?;
     }
     Ok(())
 }

@@ -150,8 +150,8 @@ impl Page {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::count_tokens;
     use crate::system::{GapCut, Rendering};
+    use crate::text::count_tokens;
     use proptest::prelude::*;
 
     fn item<'a>(turn_id: &'a str, session_ordinal: i32, turn_ordinal: i32, content: &'a str) -> Item<'a> {
