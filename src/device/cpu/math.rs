@@ -116,9 +116,9 @@ fn erfc<const FMA: bool>(a: f32) -> f32 {
     let p = fused::<FMA>(a, 1.160_487_7e-5, -1.529_649_7e-4);
     let p = fused::<FMA>(p, a, 8.482_366e-4);
     let p = fused::<FMA>(p, a, -2.274_789_8e-3);
-    let p = fused::<FMA>(p, a, 8.480_995_7e-5);
+    let p = fused::<FMA>(p, a, 8.480_996e-5);
     let p = fused::<FMA>(p, a, 2.772_447_3e-2);
-    let p = fused::<FMA>(p, a, -1.483_079_1e-1);
+    let p = fused::<FMA>(p, a, -1.483_079e-1);
     let p = fused::<FMA>(p, a, -9.184_429e-1);
     let p = fused::<FMA>(p, a, -1.627_907_3);
     exp2::<FMA>(p * a)

@@ -90,12 +90,17 @@ mod tests {
         Matrix { rows: values.len() / columns, columns, values }
     }
 
+    /// One group of all queries and all items.
+    fn one(queries: usize, items: usize) -> Groups {
+        Groups { queries: std::iter::once(0..queries).collect(), items: std::iter::once(0..items).collect() }
+    }
+
     #[test]
     fn hits_are_the_largest_products_and_ties_go_to_the_lower_index() {
         // Products with (1, 0) are the first coordinates.
         let items = matrix(2, vec![1.0, 9.0, 3.0, 0.0, 3.0, 5.0, 2.0, 2.0, -1.0, 0.0]);
         let queries = matrix(2, vec![1.0, 0.0, 0.0, 1.0]);
-        let groups = Groups { queries: vec![0..2], items: vec![0..5] };
+        let groups = one(2, 5);
         let top = top_k(&queries, &items, &groups, 3).unwrap();
         assert_eq!(top.hits[0], [(1, 3.0), (2, 3.0), (3, 2.0)]);
         assert_eq!(top.hits[1], [(0, 9.0), (2, 5.0), (3, 2.0)]);
@@ -117,7 +122,7 @@ mod tests {
         let number = |i: usize| ((i * 7919 + i / 13) % 7) as f32 - 3.0;
         let items = matrix(dim, (0..2500 * dim).map(number).collect());
         let queries = matrix(dim, (0..130 * dim).map(|i| number(i * 3 + 1)).collect());
-        let groups = Groups { queries: vec![0..130], items: vec![0..2500] };
+        let groups = one(130, 2500);
         for k in [0, 1, 128, 2500, 9999] {
             let top = top_k(&queries, &items, &groups, k).unwrap();
             for (q, hits) in top.hits.iter().enumerate() {
@@ -134,17 +139,17 @@ mod tests {
     #[test]
     fn a_product_that_is_not_a_number_is_no_hit() {
         let items = matrix(1, vec![1.0, f32::NAN, 2.0, 0.0, -0.0]);
-        let groups = Groups { queries: vec![0..1], items: vec![0..5] };
+        let groups = one(1, 5);
         let top = top_k(&matrix(1, vec![1.0]), &items, &groups, 5).unwrap();
         assert_eq!(top.hits[0], [(2, 2.0), (0, 1.0), (3, 0.0), (4, 0.0)]);
     }
 
     #[test]
     fn vectors_of_two_models_are_refused() {
-        let groups = Groups { queries: vec![0..1], items: vec![0..1] };
+        let groups = one(1, 1);
         let e = top_k(&matrix(2, vec![0.0; 2]), &matrix(3, vec![0.0; 3]), &groups, 1).unwrap_err();
         assert_eq!(e.class, Class::Data);
-        let e = top_k(&matrix(2, vec![0.0; 2]), &matrix(2, vec![0.0; 2]), &Groups { items: vec![0..2], ..groups }, 1);
+        let e = top_k(&matrix(2, vec![0.0; 2]), &matrix(2, vec![0.0; 2]), &one(1, 2), 1);
         assert_eq!(e.unwrap_err().class, Class::Internal);
     }
 }
