@@ -1,5 +1,13 @@
 //! The seam to an accelerator. Packed rows go in, rows come out; no tensors cross. The only place that knows CUDA.
 
+pub mod cpu;
+pub mod cuda;
+pub mod queue;
+pub mod select;
+
+pub use queue::{Batcher, Progress};
+pub use select::open;
+
 use crate::error::Result;
 use crate::model::weights::Weights;
 
