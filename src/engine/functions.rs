@@ -46,8 +46,14 @@ impl Functions {
         all.extend(recall::functions());
         all.extend(features::functions());
         all.extend(slate::functions());
-        all.push(score::embed_function(models.encoder.clone()));
-        all.push(score::cross_score_function(models.cross_encoder.clone()));
+        all.push(match &models.encoder {
+            Some(encoder) => score::embed_function(encoder.clone()),
+            None => score::embed_signature_only("the job's encoder"),
+        });
+        all.push(match &models.cross_encoder {
+            Some(scorer) => score::cross_score_function(scorer.clone()),
+            None => score::cross_score_signature_only("the job's scorer"),
+        });
         all.push(rank::rank_score(models.scorer.clone().unwrap_or_else(fused_order)));
         all
     }

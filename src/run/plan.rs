@@ -17,6 +17,7 @@ use crate::engine;
 use crate::error::Result;
 use crate::lake::Lake;
 use crate::schema;
+use crate::score::Purpose;
 
 /// How many texts are embedded to see how fast the device is.
 const SAMPLE_TEXTS: usize = 48;
@@ -165,14 +166,14 @@ async fn embeddings(run: &Prepared, context: &SessionContext) -> Result<Estimate
         let lengths: Vec<usize> = tokens.values().iter().map(|t| (*t as usize + 2).min(encoder.max_tokens())).collect();
         estimate.rows_to_compute += batch.num_rows() as u64;
         estimate.tokens += lengths.iter().sum::<usize>() as u64;
-        estimate.flop += encoder.flop(&lengths);
+        estimate.flop += encoder.flops(&lengths);
         let room = SAMPLE_TEXTS.saturating_sub(sample.len());
         sample.extend(texts.iter().flatten().take(room).map(str::to_string));
     }
     if !sample.is_empty() {
         let texts: Vec<Option<&str>> = sample.iter().map(|t| Some(t.as_str())).collect();
         let began = Instant::now();
-        encoder.embed(&texts)?;
+        encoder.embed(&texts, Purpose::Passage)?;
         let seconds = began.elapsed().as_secs_f64() / sample.len() as f64;
         estimate.seconds = Some(seconds * estimate.rows_to_compute as f64);
     }
@@ -196,7 +197,7 @@ async fn scores(
     let mean = batches.first().map_or(0, |b| b.column(0).as_primitive::<Int64Type>().value(0)) as usize + 4;
     let length = mean.min(cross.max_tokens());
     estimate.tokens = estimate.rows_to_compute * length as u64;
-    estimate.flop = cross.flop(&[length]) * estimate.rows_to_compute as f64;
+    estimate.flop = cross.flops(&[length]) * estimate.rows_to_compute as f64;
     if estimate.rows_to_compute > 0 {
         let text = "word ".repeat(length.saturating_sub(8).max(1));
         let pairs = vec![(Some("what was said"), Some(text.as_str())); 8];

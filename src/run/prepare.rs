@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::fingerprint::{self, Prints};
 use super::{graph, ingest};
 use crate::config::Job;
+use crate::device::Batcher;
 use crate::engine::{self, Functions, Models, Settings};
 use crate::error::{Error, Result};
 use crate::lake::Lake;
@@ -162,6 +163,7 @@ fn load(job: &Job, last: &str) -> Result<Loaded> {
     let needs = |table: &str| graph::until(last).any(|t| t == table);
     let device = crate::device::open(&job.device)?;
     let info = device.describe();
+    let batcher = Batcher::new(device)?;
     let folder = job.models.clone().unwrap_or_else(model::default_models_dir);
     let mut models = Models::default();
     let (mut encoder_hash, mut scorer_hash) = (String::new(), String::new());
@@ -170,7 +172,7 @@ fn load(job: &Job, last: &str) -> Result<Loaded> {
             Error::usage(format!("system {} needs vectors, but the job names no encoder", job.system.name))
                 .next("add `encoder = \"minilm\"` to the job file")
         })?;
-        let encoder = Encoder::load(&model::resolve(spec, &folder)?, device.clone())?;
+        let encoder = Encoder::load(&model::resolve(spec, &folder)?, &batcher)?;
         encoder_hash = encoder.hash().to_string();
         models.encoder = Some(encoder);
     }
@@ -179,7 +181,7 @@ fn load(job: &Job, last: &str) -> Result<Loaded> {
             Error::usage(format!("system {} needs a cross-encoder, but the job names no scorer", job.system.name))
                 .next("add `scorer = \"bge-reranker-v2-m3\"` or a model's folder to the job file")
         })?;
-        let scorer = CrossEncoder::load(&model::resolve(spec, &folder)?, device.clone())?;
+        let scorer = CrossEncoder::load(&model::resolve(spec, &folder)?, &batcher)?;
         scorer_hash = scorer.hash().to_string();
         models.cross_encoder = Some(scorer);
     }

@@ -58,6 +58,11 @@ impl Encoder {
         hash_of(folder, Head::Embed, kernel_plan)
     }
 
+    /// Tokens that the model reads at most, with the special ones.
+    pub fn max_tokens(&self) -> usize {
+        self.loaded.tokenizer.max_tokens()
+    }
+
     pub fn name(&self) -> &str {
         &self.loaded.name
     }
