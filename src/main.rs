@@ -65,7 +65,7 @@ async fn dispatch(command: Command) -> Result<u8> {
 fn do_import(args: &cli::Import) -> Result<u8> {
     let format = match args.format {
         Format::Longmemeval => import::Format::LongMemEval,
-        Format::Locomo => import::Format::LoCoMo,
+        Format::Locomo => import::Format::Locomo,
         Format::Beam => import::Format::Beam,
         Format::Chat => import::Format::Chat,
     };

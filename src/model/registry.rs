@@ -1,5 +1,6 @@
 //! The models that are known by name: `data/models.toml`, read once.
 
+use std::fmt;
 use std::sync::LazyLock;
 
 use serde::Deserialize;
@@ -100,6 +101,24 @@ pub fn known(name: &str) -> Option<&'static KnownModel> {
 /// The short names, for messages.
 pub fn known_names() -> String {
     known_models().iter().map(|m| m.name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+impl fmt::Display for KnownModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            Kind::Encoder => "encoder",
+            Kind::CrossEncoder => "cross-encoder",
+        };
+        let from = match &self.pypi {
+            Some(package) => format!("PyPI {} {}", package.package, package.version),
+            None => format!("a local folder with the files of {}", self.hub),
+        };
+        write!(
+            f,
+            "{}: {}, {kind}, {} tokens, {}, from {from}",
+            self.name, self.full_name, self.max_tokens, self.licence
+        )
+    }
 }
 
 #[cfg(test)]
