@@ -102,7 +102,9 @@ pub fn instants(array: &ArrayRef, default_offset_minutes: i32) -> Result<(Timest
                 .next("give text such as 2023-05-08T13:56:00Z, a timestamp, a date, or epoch seconds"));
         }
     };
-    let unreadable = (0..array.len()).filter(|&i| array.is_valid(i) && read[i].is_none()).collect();
+    let nulls = array.logical_nulls();
+    let given = |i: usize| nulls.as_ref().is_none_or(|n| n.is_valid(i));
+    let unreadable = (0..array.len()).filter(|&i| given(i) && read[i].is_none()).collect();
     Ok((TimestampMicrosecondArray::from(read).with_timezone(Arc::<str>::from("UTC")), unreadable))
 }
 
