@@ -2,7 +2,7 @@
 //!
 //! | function | gives |
 //! |---|---|
-//! | `context_cosine(question, previous, vector, next)` | Float32: cosine of the question with the mean vector of a turn and its two neighbours |
+//! | `context_cosine(question, previous, vector, next)` | Float32: cosine with the mean of a turn and its neighbours |
 //! | `role_code(role)` | Int32: 0 user, 1 assistant, 2 tool, 3 system |
 //! | `age_days(spoken_at, reference_at)` | Float64: days from the turn to the reference date |
 //! | `sigmoid(logit)` | Float32: a probability |

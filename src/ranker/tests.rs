@@ -210,6 +210,7 @@ fn other_features_are_refused_by_name() {
     }
 }
 
+#[track_caller]
 fn refused(path: &Path, says: &str) {
     let e = Ranker::load(path, &features()).unwrap_err();
     assert_eq!(e.class, Class::Data);
@@ -245,7 +246,7 @@ fn a_file_that_is_not_whole_is_refused() {
     std::fs::write(&path, [0xff, 0xfe, 0x00]).unwrap();
     refused(&path, "not UTF-8");
     Trained::Lightgbm { text: text.clone(), card }.save(&path).unwrap();
-    std::fs::write(&path, text.replace("leaf_value=0", "leaf_value=1")).unwrap();
+    std::fs::write(&path, text.replacen("shrinkage=0.05", "shrinkage=0.06", 1)).unwrap();
     refused(&path, "belongs to another model");
     std::fs::write(dir.path().join("m.json"), "{").unwrap();
     refused(&path, "the card");
@@ -254,6 +255,7 @@ fn a_file_that_is_not_whole_is_refused() {
 /// Replaces once, and lets the sizes of the trees agree with the result, so that the fault itself is met.
 fn resized(text: &str, from: &str, to: &str) -> String {
     let changed = text.replacen(from, to, 1);
+    assert_ne!(changed, text);
     let in_first_tree = text.find(from) > text.find("Tree=0") && text.find(from) < text.find("Tree=1");
     if !in_first_tree {
         return changed;
