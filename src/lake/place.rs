@@ -79,10 +79,11 @@ impl Place {
 impl fmt::Display for Place {
     /// A local place as a path, another one as its URL.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.url.to_file_path() {
-            Ok(path) if self.is_local() => write!(f, "{}", path.display()),
-            _ => f.write_str(self.url.as_str().trim_end_matches('/')),
-        }
+        let text = match self.url.to_file_path() {
+            Ok(path) if self.is_local() => path.display().to_string(),
+            _ => self.url.to_string(),
+        };
+        f.write_str(if text == "/" { "/" } else { text.trim_end_matches('/') })
     }
 }
 

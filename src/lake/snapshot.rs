@@ -11,6 +11,9 @@ use deltalake_core::logstore::{
     LogStore, LogStoreFactory, ObjectStoreRef, StorageConfig, default_logstore, logstore_factories,
 };
 
+use futures::StreamExt;
+use object_store::ObjectStore;
+
 use super::Place;
 use crate::error::{Context, Error, Result};
 use crate::schema::Table;
@@ -36,11 +39,16 @@ pub struct DataFile {
 
 impl Snapshot {
     pub(super) async fn open(place: &Place, table: &'static Table) -> Result<Option<Snapshot>> {
+        let log = place.path.clone().join("_delta_log");
+        let first = place.store.list(Some(&log)).next().await;
+        if first.transpose().map_err(|e| place.error("cannot list the table's log", e))?.is_none() {
+            return Ok(None);
+        }
         let mut delta = connect(place)?;
         match delta.load().await {
             Ok(()) => {}
+            // A log in the making: its first version is not there yet.
             Err(DeltaTableError::NotATable(_)) => return Ok(None),
-            Err(e) if missing(&e) => return Ok(None),
             Err(e) => return Err(read_error(e)),
         }
         let snapshot = Snapshot { table, place: place.clone(), delta };
@@ -175,14 +183,6 @@ fn connect(place: &Place) -> Result<DeltaTable> {
         .map(|b| b.with_storage_backend(place.store.clone(), place.url.clone()))
         .and_then(DeltaTableBuilder::build)
         .or_data(format!("{place} cannot be opened"))
-}
-
-fn missing(e: &DeltaTableError) -> bool {
-    matches!(
-        e,
-        DeltaTableError::InvalidTableLocation(_)
-            | DeltaTableError::ObjectStore { source: object_store::Error::NotFound { .. } }
-    )
 }
 
 pub(super) fn read_error(e: DeltaTableError) -> Error {

@@ -326,7 +326,7 @@ fn inputs(run: &Prepared, name: &str) -> Result<Vec<(String, Option<String>, boo
         let spec = &run.job.inputs[input];
         let url = locate(run.job.input.as_deref(), &spec.path)?;
         let place = Place::parse(&url)?;
-        let there = !place.is_local() || place.url.to_file_path().is_ok_and(|p| p.exists());
+        let there = !place.is_local() || std::path::Path::new(&place.to_string()).exists();
         if !there && !spec.optional {
             return Err(Error::data(format!("there is no {place}"))
                 .at(format!("input {input}"))

@@ -82,7 +82,10 @@ impl ScalarUDFImpl for FillSlate {
     /// A slate is never null. A wrong setting is found when the query is planned.
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> SqlResult<FieldRef> {
         check_items(args.arg_fields[0].data_type())?;
-        settings(args.scalar_arguments[2])?;
+        // A parameter has no value yet when the query is planned.
+        if let Some(value) = args.scalar_arguments[2] {
+            settings(Some(value))?;
+        }
         Ok(Arc::new(Field::new(self.name(), DataType::Struct(slate_fields()), false)))
     }
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> SqlResult<ColumnarValue> {

@@ -18,7 +18,11 @@ fn bad_rows_are_set_aside_with_their_reasons() {
     turns.push(Turn { at: Some("30/02/2024".into()), ..like("bad-time") });
     turns.push(Turn { store: None, ..like("no-store") });
     turns.push(Turn { id: None, ..like("") });
-    turns.push(Turn { content: Some("said again under the same id".into()), at: Some("2024-09-01T00:00:00Z".into()), ..good[0].clone() });
+    turns.push(Turn {
+        content: Some("said again under the same id".into()),
+        at: Some("2024-09-01T00:00:00Z".into()),
+        ..good[0].clone()
+    });
     turns.push(Turn { role: Some("tool".into()), content: None, ..like("tool-call") });
     night.turns(&turns).requests(&[("a", "q", "kettle", None), ("a", "late", "violin", Some("not a date"))]);
     let ran = night.run(&[]).ends_with(3);

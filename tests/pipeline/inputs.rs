@@ -28,7 +28,8 @@ fn many_small_files_and_an_empty_one_are_one_input() {
     assert_eq!(one.contents(), many.contents());
     // No file of a table is without rows.
     for file in files(&many.lake()) {
-        let reader = parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(&file).unwrap());
+        let reader =
+            parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(&file).unwrap());
         assert!(reader.unwrap().metadata().file_metadata().num_rows() > 0, "{}", file.display());
     }
 }
@@ -52,10 +53,10 @@ fn more_columns_do_no_harm_and_nested_ones_are_read() {
     let mut columns: Vec<(String, ArrayRef)> =
         batch.schema().fields().iter().map(|f| f.name().clone()).zip(batch.columns().iter().cloned()).collect();
     columns.push(("mood".into(), text(vec![Some("calm".into()); 6])));
-    columns.push(("client".into(), Arc::new(StructArray::from(vec![(
-        Arc::new(Field::new("app", DataType::Utf8, true)),
-        text(vec![None; 6]),
-    )]))));
+    columns.push((
+        "client".into(),
+        Arc::new(StructArray::from(vec![(Arc::new(Field::new("app", DataType::Utf8, true)), text(vec![None; 6]))])),
+    ));
     write(&night.input().join("turns.parquet"), &RecordBatch::try_from_iter(columns).unwrap());
     night.requests(&[("a", "q", "kettle", None)]);
     night.run(&[]).ends_with(0);
@@ -78,7 +79,8 @@ fn sessions(turns: &[Turn]) -> RecordBatch {
     }
     starts.push(turns.len());
     let field = |name: &str| Arc::new(Field::new(name, DataType::Utf8, true));
-    let column = |f: &dyn Fn(&Turn) -> Option<String>| Arc::new(turns.iter().map(f).collect::<StringArray>()) as ArrayRef;
+    let column =
+        |f: &dyn Fn(&Turn) -> Option<String>| Arc::new(turns.iter().map(f).collect::<StringArray>()) as ArrayRef;
     let messages = StructArray::from(vec![
         (field("role"), column(&|t| t.role.clone())),
         (field("content"), column(&|t| t.content.clone())),
@@ -110,19 +112,43 @@ fn another_layout_needs_only_another_first_select() {
     arguments[1] = "jobs/sessions.toml".into();
     memslate(&arguments).ends_with(0);
     assert_eq!(flat.rows(SLATES), nested.rows(SLATES));
-    assert_eq!(nested.column("SELECT turn_id FROM turns WHERE store_id = 'b' ORDER BY turn_ordinal LIMIT 2"), ["b-s0:1", "b-s0:2"]);
+    assert_eq!(
+        nested.column("SELECT turn_id FROM turns WHERE store_id = 'b' ORDER BY turn_ordinal LIMIT 2"),
+        ["b-s0:1", "b-s0:2"]
+    );
 }
 
 #[test]
 fn ids_are_ids_and_never_paths() {
     let night = Night::new();
     let long = "x".repeat(300);
-    let stores =
-        ["550e8400-e29b-41d4-a716-446655440000", "main", "a/b\\c", "con", "../up", "用户一", "it's \"quoted\"", "%2F", &long];
+    let stores = [
+        "550e8400-e29b-41d4-a716-446655440000",
+        "main",
+        "a/b\\c",
+        "con",
+        "../up",
+        "用户一",
+        "it's \"quoted\"",
+        "%2F",
+        &long,
+    ];
     let mut turns = Vec::new();
     for store in stores {
-        turns.push(turn(store, &format!("{store}/s"), &format!("{store}#1"), "2024-01-01T00:00:00Z", "the kettle is red"));
-        turns.push(turn(store, &format!("{store}/s"), &format!("{store}#2"), "2024-01-01T00:01:00Z", "the violin is old"));
+        turns.push(turn(
+            store,
+            &format!("{store}/s"),
+            &format!("{store}#1"),
+            "2024-01-01T00:00:00Z",
+            "the kettle is red",
+        ));
+        turns.push(turn(
+            store,
+            &format!("{store}/s"),
+            &format!("{store}#2"),
+            "2024-01-01T00:01:00Z",
+            "the violin is old",
+        ));
     }
     let requests: Vec<_> = stores.iter().map(|s| (*s, *s, "which colour is the kettle", None)).collect();
     night.turns(&turns).requests(&requests);
@@ -150,7 +176,10 @@ fn times_are_times_in_whatever_form() {
     night.run(&["--set", "naive_zone=+09:00"]).ends_with(0);
     assert_eq!(night.column("SELECT turn_id FROM turns ORDER BY turn_ordinal"), ["first", "second", "third", "fourth"]);
     assert_eq!(night.column("SELECT age_days FROM features WHERE turn_id = 'fourth'"), ["1.0"]);
-    assert_eq!(night.column("SELECT CAST(spoken_at AS VARCHAR) FROM turns WHERE turn_id = 'third'"), ["2024-03-09T12:00:00Z"]);
+    assert_eq!(
+        night.column("SELECT CAST(spoken_at AS VARCHAR) FROM turns WHERE turn_id = 'third'"),
+        ["2024-03-09T12:00:00Z"]
+    );
 }
 
 #[test]

@@ -89,7 +89,11 @@ fn a_killed_run_is_resumed_to_the_same_tables() {
     night.turns(&turns).requests(&requests);
     let mut killed = 0;
     for point in 1..=10u32 {
-        let mut run = command(&night.run_arguments(&[])).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
+        let mut run = command(&night.run_arguments(&[]))
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
         std::thread::sleep(whole * point / 11);
         if run.try_wait().unwrap().is_none() {
             killed += 1;

@@ -20,7 +20,13 @@ fn every_request_gets_a_row_with_a_status() {
     night.run(&[]).ends_with(0);
     assert_eq!(
         night.rows("SELECT store_id, status, cardinality(turn_ids) FROM slates ORDER BY store_id"),
-        [["blank", "empty", "0"], ["many", "ok", "29"], ["nowhere", "unknown_store", "0"], ["one", "ok", "1"], ["two", "ok", "2"]]
+        [
+            ["blank", "empty", "0"],
+            ["many", "ok", "29"],
+            ["nowhere", "unknown_store", "0"],
+            ["one", "ok", "1"],
+            ["two", "ok", "2"]
+        ]
     );
 }
 
@@ -41,10 +47,9 @@ fn two_stores_with_the_same_words_keep_to_themselves() {
 #[test]
 fn nothing_after_the_reference_date_is_recalled() {
     let night = Night::new();
-    night.turns(&history("a", 40)).requests(&[
-        ("a", "dated", "the violin", Some("2024-03-02T10:04:30Z")),
-        ("a", "standing", "the violin", None),
-    ]);
+    night
+        .turns(&history("a", 40))
+        .requests(&[("a", "dated", "the violin", Some("2024-03-02T10:04:30Z")), ("a", "standing", "the violin", None)]);
     night.run(&[]).ends_with(0);
     // Sessions of ten turns, a day each: ten of the first day, and minutes 0 to 4 of the second.
     let count = |night: &Night, request: &str| {
@@ -63,7 +68,13 @@ fn a_text_said_forty_times_takes_one_slot() {
     let night = Night::new();
     let mut turns = history("a", 30);
     for i in 0..40 {
-        turns.push(turn("a", "again", &format!("again{i}"), &format!("2024-04-01T10:{i:02}:00Z"), "the violin is at the repair shop"));
+        turns.push(turn(
+            "a",
+            "again",
+            &format!("again{i}"),
+            &format!("2024-04-01T10:{i:02}:00Z"),
+            "the violin is at the repair shop",
+        ));
     }
     night.turns(&turns).requests(&[("a", "q", "where is the violin", None)]).labels(&[("a", "q", "again7")]);
     night.run(&[]).ends_with(0);

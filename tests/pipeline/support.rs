@@ -158,7 +158,9 @@ impl Night {
     /// All that the tables say: every row of every table of data, without where and when it was written.
     pub fn contents(&self) -> Vec<(&'static str, Vec<Vec<String>>)> {
         let tables = schema::TABLES.iter().filter(|t| t.name != "runs");
-        tables.map(|t| (t.name, self.rows(&format!("SELECT * FROM {} ORDER BY {}", t.name, t.key.join(", "))))).collect()
+        tables
+            .map(|t| (t.name, self.rows(&format!("SELECT * FROM {} ORDER BY {}", t.name, t.key.join(", ")))))
+            .collect()
     }
 }
 
@@ -243,7 +245,13 @@ pub fn history(store: &str, n: usize) -> Vec<Turn> {
         .map(|i| {
             let (session, thing) = (i / 10, things[i % things.len()]);
             let at = format!("2024-03-{:02}T10:{:02}:00Z", session + 1, i % 10);
-            turn(store, &format!("{store}-s{session}"), &format!("{store}-t{i}"), &at, &format!("note {i} about the {thing}"))
+            turn(
+                store,
+                &format!("{store}-s{session}"),
+                &format!("{store}-t{i}"),
+                &at,
+                &format!("note {i} about the {thing}"),
+            )
         })
         .collect()
 }

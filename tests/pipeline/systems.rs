@@ -17,7 +17,8 @@ fn night() -> Night {
 #[test]
 fn every_combination_of_axes_runs() {
     let night = night();
-    let recalls = ["[{kind=\"bm25\"}]", "[{kind=\"dense\"}]", "[{kind=\"dense\", weight=2.0}, {kind=\"bm25\", stem=false}]"];
+    let recalls =
+        ["[{kind=\"bm25\"}]", "[{kind=\"dense\"}]", "[{kind=\"dense\", weight=2.0}, {kind=\"bm25\", stem=false}]"];
     let ranks = [("pool_position", "false"), ("dense_score", "true"), ("bm25_score", "true"), ("age_days", "false")];
     let slates = [("sessions", None), ("dated", None), ("sessions", Some("slate.gap_cut={head=0.0, tail=0.1}"))];
     for (i, lists) in recalls.iter().enumerate() {
@@ -66,7 +67,16 @@ fn adaptive_k_takes_the_whole_store_by_cosine() {
 fn a_cross_encoder_is_asked_once_a_pair() {
     let night = night();
     let scorer = format!("scorer={}", model("bert_scorer"));
-    let set = ["--set", "score.method=cross_encoder", "--set", "rank.column=ce_prob", "--set", "rank.descending=true", "--set", &scorer];
+    let set = [
+        "--set",
+        "score.method=cross_encoder",
+        "--set",
+        "rank.column=ce_prob",
+        "--set",
+        "rank.descending=true",
+        "--set",
+        &scorer,
+    ];
     let first = night.run(&set).ends_with(0);
     let pairs = night.column("SELECT count(*) FROM pools").remove(0);
     assert_eq!(first.table("scores", "rows_computed").to_string(), pairs);

@@ -13,7 +13,13 @@ fn lessons(reversed: bool) -> Night {
         turns.extend(history(name, 60));
         for thing in things {
             let id = format!("{name}-{thing}");
-            turns.push(turn(name, &format!("{name}-places"), &id, "2024-05-01T10:00:00Z", &format!("I put the {thing} on the shelf")));
+            turns.push(turn(
+                name,
+                &format!("{name}-places"),
+                &id,
+                "2024-05-01T10:00:00Z",
+                &format!("I put the {thing} on the shelf"),
+            ));
             requests.push((name.clone(), thing.to_string(), format!("where is the {thing}")));
             labels.push((name.clone(), thing.to_string(), id));
         }
@@ -37,7 +43,8 @@ fn system(night: &Night, name: &str, features: &str) -> String {
     file.display().to_string()
 }
 
-const FEATURES: &str = "\"bm25_score\", \"bm25_rank\", \"dense_score\", \"pool_position\", \"position\", \"length_tokens\"";
+const FEATURES: &str =
+    "\"bm25_score\", \"bm25_rank\", \"dense_score\", \"pool_position\", \"position\", \"length_tokens\"";
 
 fn train(night: &Night, system: &str, out: &str, extra: &[&str]) -> super::support::Ran {
     let out = night.path().join(out).display().to_string();
@@ -103,7 +110,10 @@ fn too_little_to_learn_from_falls_back_to_the_fused_order() {
     let system = system(&night, "mine", FEATURES);
     night.run(&["--system", &system, "--until", "features"]).ends_with(0);
     let card = train(&night, &system, "mine.txt", &[]).ends_with(0).json();
-    assert_eq!((card["kind"].as_str(), card["data"]["groups_without_positive"].as_u64()), (Some("fused_order"), Some(1)));
+    assert_eq!(
+        (card["kind"].as_str(), card["data"]["groups_without_positive"].as_u64()),
+        (Some("fused_order"), Some(1))
+    );
     night.run(&["--system", &system]).ends_with(0);
     let moved = "SELECT count(*) FROM rankings r JOIN pools p ON r.turn_id = p.turn_id WHERE r.rank <> p.pool_position";
     assert_eq!(night.column(moved), ["0"]);
@@ -119,7 +129,8 @@ fn the_demo_makes_slates_that_hold_what_was_asked() {
     // The text model of the tests: words alone must find most of the evidence.
     let encoder = format!("encoder={}", model("bert_encoder"));
     night.run(&["--system", "lite", "--set", &encoder]).ends_with(0);
-    let stores = night.rows("SELECT store_id, count(DISTINCT session_id) FROM turns GROUP BY store_id ORDER BY store_id");
+    let stores =
+        night.rows("SELECT store_id, count(DISTINCT session_id) FROM turns GROUP BY store_id ORDER BY store_id");
     assert!(stores.len() >= 6 && stores.iter().all(|s| s[1].parse::<usize>().unwrap() >= 15), "{stores:?}");
     assert_eq!(night.column("SELECT count(*) FROM slates WHERE tokens > 2700 OR status <> 'ok'"), ["0"]);
     assert_eq!(night.column("SELECT count(*) FROM requests"), night.column("SELECT count(*) FROM slates"));
