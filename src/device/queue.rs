@@ -203,7 +203,7 @@ mod tests {
 
     const BUDGET: usize = 10;
     /// A token that makes the batch fail.
-    const POISON: u32 = 999;
+    const POISON: u32 = u32::MAX;
 
     impl Device for Sums {
         fn describe(&self) -> DeviceInfo {

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use candle_core::pickle::PthTensors;
 use half::{bf16, f16};
-use safetensors::{Dtype, SafeTensors};
+use safetensors::Dtype;
+use safetensors::tensor::{Metadata, TensorInfo};
 use serde_json::Value;
 
 use super::folder::{ModelFolder, read_json};
@@ -174,30 +175,49 @@ fn short(name: &str) -> &str {
 
 fn read_safetensors(path: &Path) -> Result<HashMap<String, Tensor>> {
     let mut file = File::open(path).or_data("cannot open the file")?;
-    let mut header = vec![0; 8];
-    file.read_exact(&mut header).or_data("not a safetensors file")?;
-    let length = u64::from_le_bytes(header[..8].try_into().expect("8 bytes"));
-    let size = file.metadata().or_data("cannot read the file's size")?.len();
-    if length > size.saturating_sub(8) {
-        return Err(Error::data("not a safetensors file: its header is longer than the file"));
-    }
-    header.resize(8 + length as usize, 0);
-    file.read_exact(&mut header[8..]).or_data("not a safetensors file")?;
-    let (length, metadata) = SafeTensors::read_metadata(&header).or_data("not a safetensors file")?;
-    let start = 8 + length as u64;
+    let (start, metadata) = read_header(&mut file)?;
     let mut tensors = HashMap::new();
     for (name, info) in metadata.tensors() {
         if matches!(info.dtype, Dtype::I64 | Dtype::I32 | Dtype::BOOL | Dtype::U8) {
             continue; // position_ids and other buffers that can be computed
         }
-        let (from, to) = info.data_offsets;
-        let mut bytes = vec![0; to - from];
-        file.seek(SeekFrom::Start(start + from as u64)).or_data(format!("tensor {name} cannot be read"))?;
-        file.read_exact(&mut bytes).or_data(format!("tensor {name} cannot be read: the file is too short"))?;
-        let values = to_f32(info.dtype, &bytes).map_err(|e| e.at(format!("tensor {name}")))?;
-        tensors.insert(short(&name).to_string(), Tensor { shape: info.shape.clone(), values });
+        let tensor = read_tensor(&mut file, start, info).map_err(|e| e.at(format!("tensor {name}")))?;
+        tensors.insert(short(&name).to_string(), tensor);
     }
     Ok(tensors)
+}
+
+/// Where the numbers begin, and what is where. The library's own reader wants the whole file in memory.
+fn read_header(file: &mut File) -> Result<(u64, Metadata)> {
+    const NOT: &str = "not a safetensors file, or only a part of one";
+    let size = file.metadata().or_data("cannot read the file's size")?.len();
+    let mut length = [0; 8];
+    file.read_exact(&mut length).or_data(NOT)?;
+    let length = u64::from_le_bytes(length);
+    if length > size.saturating_sub(8) {
+        return Err(Error::data(NOT));
+    }
+    let mut header = vec![0; length as usize];
+    file.read_exact(&mut header).or_data(NOT)?;
+    let metadata: Metadata = serde_json::from_slice(&header).or_data(NOT)?;
+    let expected = 8 + length + metadata.data_len() as u64;
+    if size != expected {
+        return Err(Error::data(format!("the file has {size} bytes, but its header speaks of {expected}"))
+            .next("the download may be incomplete: fetch the model again"));
+    }
+    Ok((8 + length, metadata))
+}
+
+fn read_tensor(file: &mut File, start: u64, info: &TensorInfo) -> Result<Tensor> {
+    let (from, to) = info.data_offsets;
+    let mut bytes = vec![0; to.checked_sub(from).ok_or_else(|| Error::data("its place is not one"))?];
+    file.seek(SeekFrom::Start(start + from as u64)).or_data("cannot be read")?;
+    file.read_exact(&mut bytes).or_data("cannot be read: the file is too short")?;
+    let values = to_f32(info.dtype, &bytes)?;
+    if values.len() != info.shape.iter().product::<usize>() {
+        return Err(Error::data(format!("has {} values, not those of shape {:?}", values.len(), info.shape)));
+    }
+    Ok(Tensor { shape: info.shape.clone(), values })
 }
 
 fn to_f32(dtype: Dtype, bytes: &[u8]) -> Result<Arc<[f32]>> {
