@@ -69,6 +69,12 @@ impl Batcher {
         self.device.describe()
     }
 
+    /// The device, for work that needs no queue, such as [`Device::top_k`].
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// Puts a model on the device.
     pub fn load(&self, weights: &Weights, head: Head) -> Result<ModelId> {
         self.device.load(weights, head)
     }
@@ -203,7 +209,7 @@ mod tests {
 
     const BUDGET: usize = 10;
     /// A token that makes the batch fail.
-    const POISON: u32 = 999;
+    const POISON: u32 = u32::MAX;
 
     impl Device for Sums {
         fn describe(&self) -> DeviceInfo {

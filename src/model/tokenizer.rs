@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use tokenizers::Tokenizer;
 
 use super::registry::Architecture;
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, Result};
 
 /// Names the rule; part of every model's hash.
 pub const TRUNCATION_RULE: &str = "single: head; pair: second first, first to half; 1";
@@ -142,14 +142,6 @@ impl Sequence {
     }
 }
 
-impl TextTokenizer {
-    /// What the tokenizer itself makes of a pair, for tests and tools.
-    pub fn reference_pair(&self, a: &str, b: &str) -> Result<Vec<u32>> {
-        let encoding = self.tokenizer.encode((a, b), true).map_err(|e| e.to_string()).or_data("tokenizer")?;
-        Ok(encoding.get_ids().to_vec())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,7 +160,7 @@ mod tests {
             let t = tokenizer(name, architecture, 64);
             let made = t.pairs(&[(Some(QUESTION), Some(TURN))]).unwrap();
             let sequence = made[0].sequence.as_ref().unwrap();
-            assert_eq!(sequence.tokens, t.reference_pair(QUESTION, TURN).unwrap());
+            assert_eq!(sequence.tokens, t.tokenizer.encode((QUESTION, TURN), true).unwrap().get_ids());
             assert!(!made[0].truncated);
         }
     }

@@ -23,7 +23,7 @@ pub fn has_fma() -> bool {
     NATIVE_FMA
 }
 
-/// Names the arithmetic of this device: results have the same bits wherever this is the same.
+/// Names the arithmetic of this device; another order of sums or another formula gets another name.
 pub fn kernel_plan() -> &'static str {
     if has_fma() || NATIVE_FMA { "cpu-f32-fma-1" } else { "cpu-f32-1" }
 }

@@ -55,8 +55,8 @@ impl Transformer {
     pub fn new(weights: &Weights, head: Head) -> Result<Self> {
         let config = weights.config.clone();
         let h = config.hidden;
-        let layers =
-            (0..config.layers).map(|i| layer(weights, &format!("encoder.layer.{i}"))).collect::<Result<_>>()?;
+        let names: Vec<String> = (0..config.layers).map(|i| format!("encoder.layer.{i}")).collect();
+        let layers = names.par_iter().map(|name| layer(weights, name)).collect::<Result<_>>()?;
         let classifier = match head {
             Head::Embed => None,
             Head::Score => Some(classifier(weights)?),
