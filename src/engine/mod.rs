@@ -2,6 +2,7 @@
 
 mod functions;
 mod inputs;
+mod scan;
 mod session;
 mod tables;
 

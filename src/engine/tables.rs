@@ -6,37 +6,26 @@ use datafusion::catalog::TableProvider;
 use datafusion::datasource::empty::EmptyTable;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
+use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::prelude::SessionContext;
 use url::Url;
 
+use super::scan::LakeFiles;
 use crate::error::{Context, Error, Result};
-use crate::lake::{Lake, Snapshot};
-use crate::schema::{Table, partition_type};
+use crate::lake::{DataFile, Lake, Snapshot};
+use crate::schema::Table;
 
 /// A table of the lake that has no rows.
 pub fn empty(table: &Table) -> Arc<dyn TableProvider> {
     Arc::new(EmptyTable::new(table.full_schema()))
 }
 
-/// Files of a table of the lake, given by their paths in the store; with the partition's columns, which are read off
-/// the paths. Whole partitions are chosen by choosing files, so that no filter stands over a scan.
-pub fn files(table: &Table, root: &Url, paths: &[object_store::path::Path]) -> Result<Arc<dyn TableProvider>> {
-    if paths.is_empty() {
+/// Files of a table of the lake, with the partition's columns.
+pub fn files(table: &'static Table, root: &Url, files: Vec<DataFile>) -> Result<Arc<dyn TableProvider>> {
+    if files.is_empty() {
         return Ok(empty(table));
     }
-    let urls = paths.iter().map(|p| {
-        let mut url = root.clone();
-        url.set_path(&format!("/{p}"));
-        ListingTableUrl::parse(url.as_str())
-    });
-    let urls = urls.collect::<datafusion::error::Result<Vec<_>>>()?;
-    let partition = table.partition.iter().map(|p| (p.to_string(), partition_type(p))).collect();
-    let options = ListingOptions::new(Arc::new(ParquetFormat::default()))
-        .with_file_extension(".parquet")
-        .with_table_partition_cols(partition);
-    let config =
-        ListingTableConfig::new_with_multi_paths(urls).with_listing_options(options).with_schema(table.file_schema());
-    Ok(Arc::new(ListingTable::try_new(config)?))
+    Ok(Arc::new(LakeFiles::new(table, ObjectStoreUrl::parse(root.as_str())?, files)))
 }
 
 /// Registers, as `name`, a table of a lake at one version: the files whose partition begins with `prefix`.
@@ -49,8 +38,7 @@ pub fn register_snapshot(
 ) -> Result<()> {
     let (root, store) = lake.object_store();
     context.register_object_store(&root, store);
-    let paths: Vec<_> = snapshot.files(prefix)?.into_iter().map(|f| f.path).collect();
-    context.register_table(name, files(snapshot.table, &root, &paths)?)?;
+    context.register_table(name, files(snapshot.table, &root, snapshot.files(prefix)?)?)?;
     Ok(())
 }
 

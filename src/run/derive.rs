@@ -17,7 +17,7 @@ use super::summary::TableSummary;
 use super::{ORDER, graph};
 use crate::engine;
 use crate::error::{Error, Result};
-use crate::lake::{Outcome, Pending, Snapshot, Unit};
+use crate::lake::{DataFile, Outcome, Pending, Snapshot, Unit};
 use crate::schema::{self, Table};
 
 /// Finished shards are committed together: a commit costs about as much as a small shard.
@@ -79,7 +79,7 @@ pub async fn table(run: &Prepared, table: &'static Table) -> Result<TableSummary
     Ok(summary)
 }
 
-fn own_files(run: &Prepared, snapshot: &Snapshot) -> Result<Vec<crate::lake::DataFile>> {
+fn own_files(run: &Prepared, snapshot: &Snapshot) -> Result<Vec<DataFile>> {
     let system = run.job.system.partition();
     let prefix: &[&str] = if snapshot.table.partition[0] == "system" { &[&system] } else { &[] };
     snapshot.files(prefix)
@@ -202,7 +202,7 @@ async fn compute(
     let (root, store) = run.lake.object_store();
     context.register_object_store(&root, store);
     let own = files_of(run, snapshot, work.shard)?;
-    context.register_table("own_rows", engine::files(table, &root, &own)?)?;
+    context.register_table("own_rows", engine::files(table, &root, own)?)?;
     let kept = if graph::by_content(table.name) { BTreeSet::new() } else { kept_stores(&context, work).await? };
     register_upstream(run, &context, table, upstream, work, &kept, &root).await?;
     let computed = run.select(&context, table).await?;
@@ -224,10 +224,10 @@ async fn compute(
     })
 }
 
-fn files_of(run: &Prepared, snapshot: &Snapshot, shard: i32) -> Result<Vec<object_store::path::Path>> {
+fn files_of(run: &Prepared, snapshot: &Snapshot, shard: i32) -> Result<Vec<DataFile>> {
     let partition = run.partition(snapshot.table, shard);
     let prefix: Vec<&str> = partition.iter().map(String::as_str).collect();
-    Ok(snapshot.files(&prefix)?.into_iter().map(|f| f.path).collect())
+    snapshot.files(&prefix)
 }
 
 /// The stores whose committed rows are what would be computed again.
@@ -266,7 +266,7 @@ async fn register_upstream(
     for name in ORDER.iter().filter(|n| run.reads[table.name].contains(*n)) {
         let of = schema::table(name).expect("a table of the order");
         let provider = match upstream.get(name) {
-            Some(snapshot) if run.fills(name) => engine::files(of, root, &files_of(run, snapshot, work.shard)?)?,
+            Some(snapshot) if run.fills(name) => engine::files(of, root, files_of(run, snapshot, work.shard)?)?,
             // The table's own rows, which an anti-join asks for.
             None => context.table_provider("own_rows").await?,
             Some(_) => engine::empty(of),

@@ -87,7 +87,7 @@ fn sessions(turns: &[Turn]) -> RecordBatch {
         (field("sent_at"), column(&|t| t.at.clone())),
     ]);
     let lengths = starts.windows(2).map(|w| w[1] - w[0]);
-    let item = Arc::new(Field::new("item", messages.data_type().clone(), true));
+    let item = Arc::new(Field::new("item", arrow::array::Array::data_type(&messages).clone(), true));
     let list = ListArray::try_new(item, OffsetBuffer::from_lengths(lengths), Arc::new(messages), None).unwrap();
     RecordBatch::try_from_iter_with_nullable([
         ("user_id", text(users), true),
