@@ -14,7 +14,8 @@
 //!   fused with 1/(60 + rank), whole). A turn is its index in `turn_ids`.
 //!
 //! A turn's text is `speaker: text`, with ` [shares CAPTION]` after it where it has an image's caption. Scores may
-//! differ by 1e-6 (they are written with nine decimals), orders not at all. Ends with 1 where anything differs.
+//! differ by 1e-6 (they are written with nine decimals), orders not at all. Ends with 1 where anything differs. Lists that
+//! were stemmed by Snowball 3 differ where a question holds one of the few words that it stems otherwise ("evening").
 
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -112,7 +113,10 @@ fn check(lists: &str, locomo: &str) -> Result<usize, Failure> {
             hits.truncate(DEPTH);
             match difference(&hits, question, name)? {
                 Some(difference) => worst = worst.max(difference),
-                None => wrong_bm25 += 1,
+                None => {
+                    println!("{name}: another BM25 order for {:?}", question.question);
+                    wrong_bm25 += 1;
+                }
             }
             if fused(&hits, question, store) != turns(question, &format!("rrf128_{name}"))? {
                 wrong_rrf += 1;

@@ -5,7 +5,7 @@
 //! as it occurs, of `idf * tf / (tf + k1 * (1 - b + b * len / avglen))`, in f64. N, df and avglen are of the whole
 //! store, whatever a request's reference date: one index serves all requests, and an idf is a matter of the language.
 
-use std::collections::HashMap;
+use datafusion::common::HashMap;
 
 use super::lists::{Hit, Retriever, best_first};
 use super::store::{Request, Store};
@@ -17,8 +17,7 @@ use crate::text::Tokenizer;
 pub struct Bm25 {
     tokenizer: Tokenizer,
     terms: Terms,
-    /// For each term, the turns that hold it, in order, and what it adds to their scores.
-    postings: Vec<Vec<(u32, f64)>>,
+    postings: Postings,
     /// Working space: a score for each turn, all 0 between requests.
     scores: Vec<f64>,
 }
@@ -27,31 +26,25 @@ impl Bm25 {
     pub fn new(store: &Store, k1: f64, b: f64, stem: bool, tokens: Tokens) -> Self {
         let mut tokenizer = Tokenizer::new(tokens, stem, store.language());
         let mut terms = Terms::default();
-        let mut postings: Vec<Vec<(u32, f64)>> = Vec::new();
-        let mut lengths = vec![0usize; store.turn_count()];
-        let mut words = Vec::new();
-        for (turn, length) in lengths.iter_mut().enumerate() {
-            let Some(content) = store.turn(turn).content.filter(|_| store.is_recallable(turn)) else { continue };
-            terms.ids(&mut tokenizer, content, &mut words);
-            *length = words.len();
-            postings.resize_with(terms.count, Vec::new);
-            for &term in &words {
-                // Turns come in order: a term's latest posting is this turn's, or an earlier turn's.
-                match postings[term as usize].last_mut() {
-                    Some((last, tf)) if *last as usize == turn => *tf += 1.0,
-                    _ => postings[term as usize].push((turn as u32, 1.0)),
-                }
+        let (mut words, mut ends, mut texts) = (Vec::new(), Vec::with_capacity(store.turn_count()), 0usize);
+        for turn in 0..store.turn_count() {
+            if let Some(content) = store.turn(turn).content.filter(|_| store.is_recallable(turn)) {
+                terms.append(&mut tokenizer, content, &mut words);
+                texts += 1;
             }
+            ends.push(words.len());
         }
-        let texts = (0..store.turn_count()).filter(|&turn| store.is_recallable(turn)).count() as f64;
-        let average = lengths.iter().sum::<usize>() as f64 / texts;
-        for holders in &mut postings {
-            let df = holders.len() as f64;
-            let idf = (1.0 + (texts - df + 0.5) / (df + 0.5)).ln();
-            for (turn, weight) in holders {
-                let tf = *weight;
-                let length = lengths[*turn as usize] as f64;
-                *weight = idf * tf / (tf + k1 * (1.0 - b + b * length / average));
+        terms.by_word = HashMap::new();
+        let mut postings = Postings::count(&words, &ends, terms.by_stem.len());
+        let length = |turn: usize| ends[turn] - if turn == 0 { 0 } else { ends[turn - 1] };
+        let (n, average) = (texts as f64, words.len() as f64 / texts as f64);
+        for term in 0..terms.by_stem.len() {
+            let range = postings.range(term);
+            let df = range.len() as f64;
+            let idf = (1.0 + (n - df + 0.5) / (df + 0.5)).ln();
+            for at in range {
+                let (turn, tf) = (postings.turns[at] as usize, postings.weights[at]);
+                postings.weights[at] = idf * tf / (tf + k1 * (1.0 - b + b * length(turn) as f64 / average));
             }
         }
         Bm25 { tokenizer, terms, postings, scores: vec![0.0; store.turn_count()] }
@@ -65,16 +58,61 @@ impl Retriever for Bm25 {
         let Bm25 { tokenizer, terms, postings, scores } = self;
         tokenizer.tokens(request.question, &mut |token| {
             let Some(&term) = terms.by_stem.get(token) else { return };
-            for &(turn, weight) in &postings[term as usize] {
-                let score = &mut scores[turn as usize];
-                if *score == 0.0 {
-                    touched.push(turn as usize);
+            for at in postings.range(term as usize) {
+                let turn = postings.turns[at] as usize;
+                if scores[turn] == 0.0 {
+                    touched.push(turn);
                 }
-                *score += weight;
+                scores[turn] += postings.weights[at];
             }
         });
         let hits = touched.iter().map(|&turn| Hit { turn, score: std::mem::take(&mut scores[turn]) });
         Ok(best_first(hits.filter(|hit| eligible[hit.turn] && hit.score > 0.0).collect()))
+    }
+}
+
+/// For each term, the turns that hold it, in order, and what it adds to their scores; terms end to end.
+struct Postings {
+    starts: Vec<usize>,
+    turns: Vec<u32>,
+    weights: Vec<f64>,
+}
+
+impl Postings {
+    /// From all turns' terms, turn after turn, and where each turn ends. The weights are the counts.
+    fn count(words: &[u32], ends: &[usize], terms: usize) -> Self {
+        let mut starts = vec![0; terms + 1];
+        each_word(words, ends, terms, |term, first, _| starts[term] += usize::from(first));
+        let mut total = 0;
+        for start in &mut starts {
+            total += std::mem::replace(start, total);
+        }
+        let (mut turns, mut weights) = (vec![0; total], vec![0.0; total]);
+        let mut next = starts.clone();
+        each_word(words, ends, terms, |term, first, turn| {
+            next[term] += usize::from(first);
+            turns[next[term] - 1] = turn;
+            weights[next[term] - 1] += 1.0;
+        });
+        Postings { starts, turns, weights }
+    }
+
+    fn range(&self, term: usize) -> std::ops::Range<usize> {
+        self.starts[term]..self.starts[term + 1]
+    }
+}
+
+/// Calls `each` with every word's term, whether it is the term's first in its turn, and the turn.
+fn each_word(words: &[u32], ends: &[usize], terms: usize, mut each: impl FnMut(usize, bool, u32)) {
+    let mut last = vec![u32::MAX; terms];
+    let mut start = 0;
+    for (turn, &end) in ends.iter().enumerate() {
+        let turn = turn as u32;
+        for &term in &words[start..end] {
+            let term = term as usize;
+            each(term, std::mem::replace(&mut last[term], turn) != turn, turn);
+        }
+        start = end;
     }
 }
 
@@ -83,13 +121,11 @@ impl Retriever for Bm25 {
 struct Terms {
     by_word: HashMap<Box<str>, u32>,
     by_stem: HashMap<Box<str>, u32>,
-    count: usize,
 }
 
 impl Terms {
-    /// Puts the term of each token of the text, in order, into `ids`.
-    fn ids(&mut self, tokenizer: &mut Tokenizer, text: &str, ids: &mut Vec<u32>) {
-        ids.clear();
+    /// Appends the term of each token of the text, in order.
+    fn append(&mut self, tokenizer: &mut Tokenizer, text: &str, ids: &mut Vec<u32>) {
         tokenizer.words(text, &mut |word, stems| {
             let term = self.by_word.get(word).copied().unwrap_or_else(|| self.add(word, &stems.of(word)));
             ids.push(term);
@@ -97,15 +133,8 @@ impl Terms {
     }
 
     fn add(&mut self, word: &str, stem: &str) -> u32 {
-        let term = match self.by_stem.get(stem) {
-            Some(&term) => term,
-            None => {
-                let term = u32::try_from(self.count).expect("a store has fewer than 2^32 words");
-                self.count += 1;
-                self.by_stem.insert(stem.into(), term);
-                term
-            }
-        };
+        let next = u32::try_from(self.by_stem.len()).expect("a store has fewer than 2^32 words");
+        let term = *self.by_stem.entry(stem.into()).or_insert(next);
         self.by_word.insert(word.into(), term);
         term
     }
@@ -234,7 +263,7 @@ mod tests {
         let start = std::time::Instant::now();
         let index = Bm25::new(&store, 0.9, 0.4, true, Tokens::Unicode);
         let took = start.elapsed();
-        eprintln!("4,900 turns of 250 words, {} terms: {took:?}", index.terms.count);
+        eprintln!("4,900 turns of 250 words, {} terms: {took:?}", index.terms.by_stem.len());
         assert!(took.as_secs() < 5, "{took:?}");
     }
 

@@ -55,9 +55,9 @@ pub fn to_arrow(store: &Store, pooled: &[Pooled]) -> Result<ListArray> {
 fn lists(pooled: &[Pooled]) -> Result<ListArray> {
     let places = || pooled.iter().flat_map(|p| &p.places);
     let columns: Vec<ArrayRef> = vec![
-        Arc::new(StringArray::from_iter_values(places().map(|p| p.list))),
-        Arc::new(Float64Array::from_iter_values(places().map(|p| p.score))),
-        Arc::new(Int32Array::from_iter_values(places().map(|p| p.rank))),
+        Arc::new(places().map(|p| Some(p.list)).collect::<StringArray>()),
+        Arc::new(places().map(|p| Some(p.score)).collect::<Float64Array>()),
+        Arc::new(places().map(|p| Some(p.rank)).collect::<Int32Array>()),
     ];
     let DataType::List(item) = schema::lists() else { unreachable!("schema::lists is a list") };
     let DataType::Struct(fields) = item.data_type() else { unreachable!("of structs") };

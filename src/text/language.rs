@@ -146,7 +146,10 @@ mod tests {
             ("I went to the market yesterday and bought some fresh vegetables for the whole family.", "en"),
             ("Gestern bin ich mit meiner Schwester ins Kino gegangen, und der Film war wirklich schön.", "de"),
             ("Hier je suis allée au cinéma avec ma sœur, et nous avons beaucoup aimé le film.", "fr"),
-            ("Вчера мы с сестрой ходили в кино, и фильм нам очень понравился.", "ru"),
+            (
+                "Вчера мы с сестрой ходили в кино, и фильм нам очень понравился, хотя он был довольно длинный и грустный.",
+                "ru",
+            ),
         ] {
             assert_eq!(detect(text), Some(language), "{text}");
         }

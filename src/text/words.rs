@@ -5,6 +5,9 @@
 //! a question finds a turn that holds its words in the middle of a sentence. No stop words: BM25 weighs them down.
 //!
 //! `ascii`: the lower-cased text's runs of `a-z0-9`, and English stems: what many reference programs count.
+//!
+//! The stems are those of Snowball before its version 3, which tells a few English families apart that these do not
+//! (evening and even, added and ad, university and universal): 30 of 21,000 words of chats.
 
 use std::borrow::Cow;
 
