@@ -55,6 +55,13 @@ pub struct PooledTurn {
     pub fate: Fate,
 }
 
+impl PooledTurn {
+    /// A feature's value by its column's name.
+    pub fn feature(&self, name: &str) -> Option<f64> {
+        self.features.iter().find(|(n, _)| n == name).and_then(|(_, value)| *value)
+    }
+}
+
 /// What a recall list says of a turn.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ListPlace {
@@ -104,11 +111,11 @@ impl Explanation {
     fn grid(&self) -> Grid {
         let mut lists = names(self.turns.iter().flat_map(|t| t.lists.iter().map(|l| l.name.as_str())));
         lists.sort_unstable();
-        let features = names(self.turns.iter().flat_map(|t| t.features.iter()).filter_map(|(name, value)| {
-            // The lists' scores and ranks, the position and the tokens have columns of their own.
-            let twice = lists.iter().any(|l| name.strip_prefix(l).is_some_and(|rest| rest.starts_with('_')));
-            (value.is_some() && !twice && name != "pool_position" && name != "length_tokens").then_some(name.as_str())
-        }));
+        let mut features = names(self.turns.iter().flat_map(|t| t.features.iter().map(|(name, _)| name.as_str())));
+        // The lists' scores and ranks, the position and the tokens have columns of their own.
+        let of_list = |f: &str| lists.iter().any(|l| f.strip_prefix(l).is_some_and(|rest| rest.starts_with('_')));
+        features.retain(|f| *f != "pool_position" && *f != "length_tokens" && !of_list(f));
+        features.retain(|f| self.turns.iter().any(|t| t.feature(f).is_some()));
         let head = ["rank", "score", "pool"].into_iter().map(String::from);
         let head = head.chain(lists.iter().map(|l| format!("<{l}"))).chain(features.iter().map(|f| f.to_string()));
         let tail = ["tokens", "label", "<fate", "<turn", "<content"].into_iter().map(String::from);
@@ -117,10 +124,7 @@ impl Explanation {
             let whole = |v: Option<i64>| v.map_or("-".into(), |v| v.to_string());
             let mut cells = vec![whole(turn.rank), number(turn.score), whole(turn.pool_position)];
             cells.extend(lists.iter().map(|l| turn.lists.iter().find(|p| p.name == *l).map_or("-".into(), place)));
-            cells.extend(features.iter().map(|f| {
-                let value = turn.features.iter().find(|(name, _)| name == f).and_then(|(_, v)| *v);
-                value.map_or("-".into(), plain)
-            }));
+            cells.extend(features.iter().map(|f| turn.feature(f).map_or("-".into(), plain)));
             cells.extend([whole(turn.line_tokens), whole(turn.relevance)]);
             cells.extend([turn.fate.to_string(), turn.turn_id.clone(), shown(turn.content.as_deref())]);
             grid.row(cells);
