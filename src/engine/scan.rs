@@ -64,7 +64,7 @@ impl TableProvider for LakeFiles {
         _filters: &[Expr],
         limit: Option<usize>,
     ) -> SqlResult<Arc<dyn ExecutionPlan>> {
-        let partition =
+        let partition: Vec<_> =
             self.table.partition.iter().map(|p| Arc::new(Field::new(*p, partition_type(p), false))).collect();
         let source = ParquetSource::new(
             TableSchema::builder(self.table.file_schema()).with_table_partition_cols(partition).build(),
