@@ -82,9 +82,9 @@ impl ScalarUDFImpl for FillSlate {
     /// A slate is never null. A wrong setting is found when the query is planned.
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> SqlResult<FieldRef> {
         check_items(args.arg_fields[0].data_type())?;
-        // A parameter has no value yet when the query is planned.
-        if let Some(value) = args.scalar_arguments[2] {
-            settings(Some(value))?;
+        // A parameter has neither value nor type until it is bound.
+        if args.arg_fields[2].data_type() != &DataType::Null {
+            settings(args.scalar_arguments[2])?;
         }
         Ok(Arc::new(Field::new(self.name(), DataType::Struct(slate_fields()), false)))
     }
