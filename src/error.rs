@@ -128,6 +128,7 @@ impl From<DataFusionError> for Error {
             DataFusionError::External(inner) => from_box(inner),
             DataFusionError::ArrowError(inner, _) => Error::from(*inner),
             DataFusionError::Context(what, inner) => Error::from(*inner).at(what),
+            DataFusionError::Diagnostic(_, inner) => Error::from(*inner),
             DataFusionError::Shared(inner) => match std::sync::Arc::try_unwrap(inner) {
                 Ok(e) => Error::from(e),
                 Err(shared) => Error::data(shared.to_string()),

@@ -13,10 +13,14 @@ use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, Sca
 use crate::error::Error;
 use crate::ranker::Ranker;
 
+/// Features that a model gives to every turn: one that is null says that the model failed on the turn.
+const BY_MODEL: [&str; 2] = ["ce_prob", "context_cosine"];
+
 /// How a turn's features become its score.
 #[derive(Debug, Clone)]
 pub enum Scorer {
-    /// One column as it is, or negated where its smallest value is the best. A null stays null.
+    /// One column as it is, or negated where its smallest value is the best. A turn without a value, such as one that
+    /// is in no lexical list, gets the lowest score.
     Column { name: String, descending: bool },
     /// A trained ranker; a null feature is a missing one. Where the training fell back to the fused order, the pool
     /// position ranks.
@@ -32,13 +36,14 @@ impl Scorer {
         }
     }
 
-    /// Scores rows of features, one column an input. A score that is not a finite number is null: no order may
+    /// Scores rows of features, one column an input. Where a model failed on a feature that the ranking uses, the
+    /// score is null, so that the slate says so. A score that is not a finite number is null: no order may
     /// depend on it. A negative zero becomes zero, so that the two are a tie.
     fn score(&self, columns: &[Float64Array], rows: usize) -> SqlResult<Float64Array> {
         let scores = match self {
             Scorer::Column { descending, .. } => {
                 let sign = if *descending { 1.0 } else { -1.0 };
-                columns[0].unary::<_, Float64Type>(|v| sign * v)
+                columns[0].iter().map(|v| Some(v.map_or(f64::MIN, |v| sign * v))).collect()
             }
             Scorer::Lightgbm(ranker) => {
                 let values: Vec<f64> = (0..rows)
@@ -47,7 +52,18 @@ impl Scorer {
                 Float64Array::from(ranker.predict(&values, columns.len())?)
             }
         };
-        Ok(scores.iter().map(|score| score.filter(|s| s.is_finite()).map(|s| s + 0.0)).collect())
+        let models: Vec<&Float64Array> = self
+            .inputs()
+            .iter()
+            .zip(columns)
+            .filter(|(name, _)| BY_MODEL.contains(&name.as_str()))
+            .map(|(_, c)| c)
+            .collect();
+        let score = |(row, score): (usize, Option<f64>)| {
+            let failed = models.iter().any(|column| column.is_null(row));
+            score.filter(|s| s.is_finite() && !failed).map(|s| s + 0.0)
+        };
+        Ok(scores.iter().enumerate().map(score).collect())
     }
 }
 

@@ -154,12 +154,12 @@ async fn embeddings(run: &Prepared, context: &SessionContext) -> Result<Estimate
     let Some(encoder) = &run.functions.models().encoder else { return Ok(estimate) };
     engine::register(context, &run.lake, &schema::EMBEDDINGS, &[]).await?;
     let missing = "SELECT t.text, count_tokens(t.text) AS tokens FROM (
-        SELECT content_hash, 'passage' AS purpose, first_value(content) AS text FROM turns
-        WHERE content_hash IS NOT NULL GROUP BY content_hash
+        SELECT shard, content_hash, 'passage' AS purpose, first_value(content) AS text FROM turns
+        WHERE content_hash IS NOT NULL GROUP BY shard, content_hash
         UNION ALL
-        SELECT question_hash, 'query', first_value(question) FROM requests GROUP BY question_hash
+        SELECT shard, question_hash, 'query', first_value(question) FROM requests GROUP BY shard, question_hash
       ) AS t LEFT ANTI JOIN embeddings AS e
-      ON e.content_hash = t.content_hash AND e.purpose = t.purpose AND e.encoder_hash = $encoder_hash";
+      ON e.shard = t.shard AND e.content_hash = t.content_hash AND e.purpose = t.purpose AND e.encoder_hash = $encoder_hash";
     let mut sample: Vec<String> = Vec::new();
     for batch in engine::collect(context, missing, &run.parameters).await? {
         let (texts, tokens) = (batch.column(0).as_string::<i32>(), batch.column(1).as_primitive::<Int32Type>());

@@ -58,8 +58,10 @@ impl Prepared {
         let functions = Functions::new(loaded.models);
         let context = engine::session(&settings, &functions)?;
         let reads = graph::reads(&context, job, last)?;
+        let as_of = as_of(job)?;
+        // The last thing that may fail for a setting is before the first that is written.
         let lake = Lake::open_or_create(&job.lake, job.shards).await?;
-        let parameters = parameters(job, &lake, &loaded.encoder_hash, &loaded.scorer_hash)?;
+        let parameters = parameters(job, lake.shards(), as_of, &loaded.encoder_hash, &loaded.scorer_hash);
         let model_hashes = vec![
             ("embed", loaded.encoder_hash),
             ("cross_score", loaded.scorer_hash),
@@ -210,20 +212,23 @@ fn scorer(job: &Job) -> Result<Scorer> {
     }
 }
 
+fn as_of(job: &Job) -> Result<Option<i64>> {
+    let Some(text) = job.as_of.as_deref() else { return Ok(None) };
+    let time = dates::parse_instant(text, job.naive_zone_minutes);
+    time.map(Some).ok_or_else(|| {
+        Error::usage(format!("as_of {text:?} cannot be read as a time")).next("write it as 2023-05-30T23:17:00Z")
+    })
+}
+
 fn parameters(
     job: &Job,
-    lake: &Lake,
+    shards: u32,
+    as_of: Option<i64>,
     encoder_hash: &str,
     scorer_hash: &str,
-) -> Result<Vec<(&'static str, ScalarValue)>> {
-    let as_of = job.as_of.as_deref().map(|text| {
-        dates::parse_instant(text, job.naive_zone_minutes).ok_or_else(|| {
-            Error::usage(format!("as_of {text:?} cannot be read as a time")).next("write it as 2023-05-30T23:17:00Z")
-        })
-    });
-    let as_of = as_of.transpose()?;
+) -> Vec<(&'static str, ScalarValue)> {
     let text = |s: &str| ScalarValue::Utf8(Some(s.to_string()));
-    Ok(vec![
+    vec![
         ("recall", json(&job.system.recall)),
         ("slate", json(&job.system.slate)),
         ("budget_tokens", ScalarValue::Int32(i32::try_from(job.budget_tokens).ok())),
@@ -231,8 +236,8 @@ fn parameters(
         ("encoder_hash", text(encoder_hash)),
         ("scorer_hash", text(scorer_hash)),
         ("zone", ScalarValue::Int32(Some(job.naive_zone_minutes))),
-        ("shards", ScalarValue::Int64(Some(i64::from(lake.shards())))),
-    ])
+        ("shards", ScalarValue::Int64(Some(i64::from(shards)))),
+    ]
 }
 
 /// Plain data as JSON text.
