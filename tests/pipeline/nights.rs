@@ -85,27 +85,22 @@ fn a_killed_run_is_resumed_to_the_same_tables() {
     undisturbed.run(&[]).ends_with(0);
     let whole = began.elapsed();
 
-    let night = Night::new();
-    night.turns(&turns).requests(&requests);
     let mut killed = 0;
-    for point in 1..=10u32 {
-        let mut run = command(&night.run_arguments(&[]))
-            .stdout(std::process::Stdio::null())
-            .stderr(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
-        std::thread::sleep(whole * point / 11);
-        if run.try_wait().unwrap().is_none() {
-            killed += 1;
-        }
+    for point in 0..10u32 {
+        let night = Night::new();
+        night.turns(&turns).requests(&requests);
+        let quiet = std::process::Stdio::null;
+        let mut run = command(&night.run_arguments(&[])).stdout(quiet()).stderr(quiet()).spawn().unwrap();
+        std::thread::sleep(whole * (point + 1) / 12);
+        killed += u32::from(run.try_wait().unwrap().is_none());
         run.kill().unwrap();
         run.wait().unwrap();
+        night.run(&[]).ends_with(0);
+        assert_eq!(night.contents(), undisturbed.contents(), "killed at {}/12 of the run", point + 1);
+        assert_eq!(night.run(&[]).ends_with(0).table("slates", "stores_computed"), 0);
     }
-    // What earlier tries committed makes later ones shorter, so not every one is still there to be killed.
-    assert!(killed >= 5, "only {killed} of 10 runs were killed");
-    night.run(&[]).ends_with(0);
-    assert_eq!(night.contents(), undisturbed.contents());
-    assert_eq!(night.run(&[]).ends_with(0).table("slates", "stores_computed"), 0);
+    // A machine that is busy now and idle later may finish a run before it is killed.
+    assert!(killed >= 7, "only {killed} of 10 runs were killed");
 }
 
 #[test]

@@ -158,9 +158,12 @@ impl Night {
     /// All that the tables say: every row of every table of data, without where and when it was written.
     pub fn contents(&self) -> Vec<(&'static str, Vec<Vec<String>>)> {
         let tables = schema::TABLES.iter().filter(|t| t.name != "runs");
-        tables
-            .map(|t| (t.name, self.rows(&format!("SELECT * FROM {} ORDER BY {}", t.name, t.key.join(", ")))))
-            .collect()
+        let sorted = |table: &str| {
+            let mut rows = self.rows(&format!("SELECT * FROM {table}"));
+            rows.sort();
+            rows
+        };
+        tables.map(|t| (t.name, sorted(t.name))).collect()
     }
 }
 
