@@ -201,7 +201,10 @@ mod tests {
         let sql = "SELECT rank_score(named_struct('bm25_score', b, 'pool_position', p)) FROM
             (VALUES (2.5, 1), (NULL, 2), (0.5, 3)) AS t(b, p)";
         let up = scores(column("bm25_score", true), sql).await.unwrap();
-        assert_eq!(up, [Some(2.5), None, Some(0.5)]);
+        // A turn that the list does not hold comes last, and is no failure.
+        assert_eq!(up, [Some(2.5), Some(f64::MIN), Some(0.5)]);
+        let models = "SELECT rank_score(named_struct('context_cosine', c)) FROM (VALUES (0.5), (NULL)) AS t(c)";
+        assert_eq!(scores(column("context_cosine", true), models).await.unwrap(), [Some(0.5), None]);
         let down = scores(column("pool_position", false), sql).await.unwrap();
         assert_eq!(down, [Some(-1.0), Some(-2.0), Some(-3.0)]);
     }
