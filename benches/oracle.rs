@@ -14,8 +14,8 @@
 //!   fused with 1/(60 + rank), whole). A turn is its index in `turn_ids`.
 //!
 //! A turn's text is `speaker: text`, with ` [shares CAPTION]` after it where it has an image's caption. Scores may
-//! differ by 1e-6 (they are written with nine decimals), orders not at all. Ends with 1 where anything differs. Lists that
-//! were stemmed by Snowball 3 differ where a question holds one of the few words that it stems otherwise ("evening").
+//! differ by 1e-6 (they are written with nine decimals), orders not at all. Ends with 1 where anything differs. The stems
+//! are those of Snowball 3.1; earlier ones differ in a few words ("evening").
 
 use std::collections::HashMap;
 use std::process::ExitCode;

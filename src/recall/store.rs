@@ -2,6 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use crate::text::detect_language_together;
+
+/// See [`Store::language`].
+const FEW: usize = 10;
+
 /// A turn as recall sees it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Turn<'a> {
@@ -157,14 +162,18 @@ impl Store {
     }
 
     /// The language of most turns that have one; of equals, the first in the alphabet.
+    ///
+    /// Where fewer than one turn of text in [`FEW`] has one, it is that of the turns' text together: the turns are
+    /// too short to show theirs alone, and what a few of them seem to be is chance.
     pub fn language(&self) -> Option<&str> {
         let mut counts = BTreeMap::new();
-        for turn in 0..self.turn_count() {
-            if let Some(language) = self.turn(turn).language {
-                *counts.entry(language).or_insert(0usize) += 1;
-            }
+        for language in (0..self.turn_count()).filter_map(|turn| self.turns.languages.text(self.turn_order[turn])) {
+            *counts.entry(language).or_insert(0usize) += 1;
         }
-        counts.into_iter().max_by(|a, b| a.1.cmp(&b.1).then(b.0.cmp(a.0))).map(|(language, _)| language)
+        let texts = || (0..self.turn_count()).filter(|&t| self.recallable[t]).filter_map(|t| self.turn(t).content);
+        let few = counts.values().sum::<usize>() * FEW < texts().count();
+        let most = counts.into_iter().max_by(|a, b| a.1.cmp(&b.1).then(b.0.cmp(a.0))).map(|(language, _)| language);
+        if few { detect_language_together(texts()).or(most) } else { most }
     }
 }
 
@@ -254,6 +263,30 @@ mod tests {
         assert_eq!(language(&[None, None, Some("fr")]).as_deref(), Some("fr"));
         assert_eq!(language(&[Some("fr"), Some("de"), Some("fr"), Some("de")]).as_deref(), Some("de"));
         assert_eq!(language(&[Some("fr"), Some("de"), Some("fr")]).as_deref(), Some("fr"));
+    }
+
+    #[test]
+    fn a_store_of_short_turns_has_the_language_of_their_text() {
+        let lines = ["ok", "running late", "no worries", "where are you?", "at the station", "see you there", "thanks"];
+        let language = |told: &[Option<&str>], content: &dyn Fn(usize) -> Option<&'static str>| {
+            let mut rows = StoreBuilder::default();
+            for (i, &language) in told.iter().enumerate() {
+                rows.push_turn(Turn { language, content: content(i), ..turn(i as i32, "a") });
+            }
+            rows.finish().language().map(str::to_string)
+        };
+        let short = |i: usize| Some(lines[i % lines.len()]);
+        assert_eq!(language(&[None; 35], &short).as_deref(), Some("en"));
+        // One turn in 35 is no majority; where the text says nothing, it is all there is.
+        let one = [&[Some("af")][..], &[None; 34]].concat();
+        assert_eq!(language(&one, &short).as_deref(), Some("en"));
+        assert_eq!(language(&one, &|_| Some("ok")).as_deref(), Some("af"));
+        // What is told of a tenth of the turns stands.
+        let tenth = [&[Some("nl"); 4][..], &[None; 31]].concat();
+        assert_eq!(language(&tenth, &short).as_deref(), Some("nl"));
+        // Turns without text have no say.
+        let blank = |i: usize| if i == 0 { Some("x") } else { None };
+        assert_eq!(language(&one, &blank).as_deref(), Some("af"));
     }
 
     #[test]

@@ -10,13 +10,43 @@ const MIN_LETTERS: usize = 20;
 /// Characters that are looked at: more do not change the answer, and a long turn must not cost more than a short one.
 const LOOKED_AT: usize = 1_000;
 
+/// Characters of many texts together that are looked at: the first of them may be greetings and names.
+const LOOKED_AT_TOGETHER: usize = 16_000;
+
+/// Letters of many texts together that make the likeliest language the answer, however near the next is: short lines
+/// repeat their words, so that a measure made for prose doubts them.
+const ENOUGH_LETTERS: usize = 400;
+
 /// The ISO 639-1 code of the text's language; None where it is too short, mixed or not known.
 ///
 /// Scripts that one language uses settle it at any length (Han is Chinese, kana Japanese, Hangul Korean, Thai Thai);
 /// languages that share a script are told apart by their trigrams.
 pub fn detect(text: &str) -> Option<&'static str> {
-    let end = text.char_indices().nth(LOOKED_AT).map_or(text.len(), |(at, _)| at);
-    let text = &text[..end];
+    of_whole(first(text, LOOKED_AT), usize::MAX)
+}
+
+/// The language of texts that are too short to show theirs alone, from the first of them together.
+pub fn detect_together<'a>(texts: impl IntoIterator<Item = &'a str>) -> Option<&'static str> {
+    let (mut together, mut left) = (String::new(), LOOKED_AT_TOGETHER);
+    for text in texts {
+        let text = first(text, left);
+        together.push_str(text);
+        together.push('\n');
+        left = left.saturating_sub(text.chars().count() + 1);
+        if left == 0 {
+            break;
+        }
+    }
+    of_whole(&together, ENOUGH_LETTERS)
+}
+
+fn first(text: &str, characters: usize) -> &str {
+    let end = text.char_indices().nth(characters).map_or(text.len(), |(at, _)| at);
+    &text[..end]
+}
+
+/// The language of all of the text; a guess that is not reliable counts from `enough` letters on.
+fn of_whole(text: &str, enough: usize) -> Option<&'static str> {
     let (mut letters, mut han, mut kana, mut hangul, mut thai) = (0, 0, 0, 0, 0);
     for c in text.chars().filter(|c| c.is_alphabetic()) {
         letters += 1;
@@ -41,7 +71,8 @@ pub fn detect(text: &str) -> Option<&'static str> {
     }
     let guess = whatlang::detect(text)?;
     let alone = guess.script().langs().len() == 1;
-    (alone || letters >= MIN_LETTERS && guess.is_reliable()).then(|| code(guess.lang()))
+    let sure = alone || letters >= enough || letters >= MIN_LETTERS && guess.is_reliable();
+    sure.then(|| code(guess.lang()))
 }
 
 /// ISO 639-1 of a language that whatlang knows.
@@ -160,6 +191,26 @@ mod tests {
         for text in ["", "ok", "Hi!", "123 456", "!!! 😀", "https"] {
             assert_eq!(detect(text), None, "{text:?}");
         }
+    }
+
+    #[test]
+    fn short_texts_have_a_language_together() {
+        let english = ["running late", "no worries", "where are you?", "at the station", "see you there", "thanks"];
+        let german = ["gut", "ja, gern", "um sechs", "wo denn?", "wie immer", "bis dann", "ich freue mich", "tschüss"];
+        for (texts, language) in [(&english[..], "en"), (&german[..], "de")] {
+            assert!(texts.iter().all(|t| detect(t).is_none()));
+            assert_eq!(detect_together(texts.iter().copied().cycle().take(80)), Some(language));
+        }
+        assert_eq!(detect_together([]), None);
+        assert_eq!(detect_together(["ok", "!!"]), None);
+    }
+
+    #[test]
+    fn only_the_first_of_many_texts_are_read() {
+        let russian = "Вчера мы с сестрой ходили в кино, и фильм нам очень понравился.";
+        assert_eq!(detect_together([russian]), None, "one sentence is not enough");
+        let many = std::iter::repeat_n(russian, 300).chain(std::iter::once_with(|| unreachable!("16,000 are enough")));
+        assert_eq!(detect_together(many), Some("ru"));
     }
 
     proptest! {

@@ -9,7 +9,7 @@ pub mod script;
 pub mod sql;
 pub mod words;
 
-pub use language::detect as detect_language;
+pub use language::{detect as detect_language, detect_together as detect_language_together};
 pub use o200k::count_tokens;
 pub use sql::functions;
 pub use words::Tokenizer;

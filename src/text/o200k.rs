@@ -124,7 +124,6 @@ fn count_merges(piece: &[u8]) -> usize {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::time::{Duration, Instant};
 
     fn reference(text: &str) -> usize {
         tiktoken_rs::o200k_base_singleton().encode_ordinary(text).len()
@@ -144,25 +143,23 @@ mod tests {
     }
 
     #[test]
-    fn huge_texts_take_linear_time() {
-        count_tokens("warm"); // loads the vocabulary
-        for text in [
-            "a".repeat(1_000_000),
-            "A".repeat(1_000_000),
-            "1".repeat(1_000_000),
-            "字".repeat(300_000),
-            "!".repeat(1_000_000),
-            "\n".repeat(1_000_000),
-            "word ".repeat(50_000),
-            "Ab".repeat(500_000),
-            " ".repeat(3_000_000),
-            " ".repeat(3_000_000) + "x",
-            "\u{3000}".repeat(1_200_000) + "x",
+    fn a_million_characters_of_any_kind_are_counted() {
+        // A matcher or a merge that takes time in the square of the text would not end here.
+        for (text, least) in [
+            ("a".repeat(1_000_000), 1),
+            ("A".repeat(1_000_000), 1),
+            // Three digits at most make a token.
+            ("1".repeat(1_000_000), 333_334),
+            ("字".repeat(300_000), 1),
+            ("!".repeat(1_000_000), 1),
+            ("\n".repeat(1_000_000), 1),
+            ("Ab".repeat(500_000), 1),
+            (" ".repeat(3_000_000), 1),
+            (" ".repeat(3_000_000) + "x", 2),
+            ("\u{3000}".repeat(1_200_000) + "x", 2),
         ] {
-            let start = Instant::now();
             let n = count_tokens(&text);
-            let took = start.elapsed();
-            assert!(n > 0 && took < Duration::from_secs(20), "{:?}...: {n} tokens, {took:?}", text.chars().next());
+            assert!((least..=text.len()).contains(&n), "{:?}...: {n} tokens", text.chars().next());
         }
         assert_eq!(count_tokens(&"word ".repeat(50_000)), 50_001);
     }
