@@ -5,10 +5,9 @@
 //! as it occurs, of `idf * tf / (tf + k1 * (1 - b + b * len / avglen))`, in f64. N, df and avglen are of the whole
 //! store, whatever a request's reference date: one index serves all requests, and an idf is a matter of the language.
 
-use datafusion::common::HashMap;
-
 use super::lists::{Hit, Retriever, best_first};
 use super::store::{Request, Store};
+use super::terms::Terms;
 use crate::error::Result;
 use crate::system::Tokens;
 use crate::text::Tokenizer;
@@ -34,11 +33,11 @@ impl Bm25 {
             }
             ends.push(words.len());
         }
-        terms.by_word = HashMap::new();
-        let mut postings = Postings::count(&words, &ends, terms.by_stem.len());
+        terms.close();
+        let mut postings = Postings::count(&words, &ends, terms.len());
         let length = |turn: usize| ends[turn] - if turn == 0 { 0 } else { ends[turn - 1] };
         let (n, average) = (texts as f64, words.len() as f64 / texts as f64);
-        for term in 0..terms.by_stem.len() {
+        for term in 0..terms.len() {
             let range = postings.range(term);
             let df = range.len() as f64;
             let idf = (1.0 + (n - df + 0.5) / (df + 0.5)).ln();
@@ -57,7 +56,7 @@ impl Retriever for Bm25 {
         let mut touched = Vec::new();
         let Bm25 { tokenizer, terms, postings, scores } = self;
         tokenizer.tokens(request.question, &mut |token| {
-            let Some(&term) = terms.by_stem.get(token) else { return };
+            let Some(term) = terms.of_stem(token) else { return };
             for at in postings.range(term as usize) {
                 let turn = postings.turns[at] as usize;
                 if scores[turn] == 0.0 {
@@ -113,30 +112,6 @@ fn each_word(words: &[u32], ends: &[usize], terms: usize, mut each: impl FnMut(u
             each(term, std::mem::replace(&mut last[term], turn) != turn, turn);
         }
         start = end;
-    }
-}
-
-/// Numbers for terms. A word seen before is not stemmed again.
-#[derive(Default)]
-struct Terms {
-    by_word: HashMap<Box<str>, u32>,
-    by_stem: HashMap<Box<str>, u32>,
-}
-
-impl Terms {
-    /// Appends the term of each token of the text, in order.
-    fn append(&mut self, tokenizer: &mut Tokenizer, text: &str, ids: &mut Vec<u32>) {
-        tokenizer.words(text, &mut |word, stems| {
-            let term = self.by_word.get(word).copied().unwrap_or_else(|| self.add(word, &stems.of(word)));
-            ids.push(term);
-        });
-    }
-
-    fn add(&mut self, word: &str, stem: &str) -> u32 {
-        let next = u32::try_from(self.by_stem.len()).expect("a store has fewer than 2^32 words");
-        let term = *self.by_stem.entry(stem.into()).or_insert(next);
-        self.by_word.insert(word.into(), term);
-        term
     }
 }
 

@@ -16,6 +16,7 @@ mod output;
 pub mod pool;
 pub mod sql;
 pub mod store;
+mod terms;
 
 pub use pool::{Pooled, pool};
 pub use sql::{aggregate, functions};

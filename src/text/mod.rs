@@ -2,11 +2,13 @@
 //!
 //! Nothing here knows of turns, stores or tables; the SQL functions stand in [`sql`].
 
+mod ascii;
 pub mod dates;
 pub mod language;
 pub mod o200k;
 pub mod script;
 pub mod sql;
+pub mod stems;
 pub mod words;
 
 pub use language::{detect as detect_language, detect_together as detect_language_together};

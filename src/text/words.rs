@@ -5,17 +5,13 @@
 //! a question finds a turn that holds its words in the middle of a sentence. No stop words: BM25 weighs them down.
 //!
 //! `ascii`: the lower-cased text's runs of `a-z0-9`, and English stems: what many reference programs count.
-//!
-//! English stems are those of Snowball 3.1. Other languages' are those of its version 3, near enough to 3.1 (Persian's
-//! are not, and are left out); Ukrainian's are of an algorithm that Snowball has not released yet.
 
-use std::borrow::Cow;
-
-use snowball_stemmers_rs::{Algorithm, Stemmer};
 use unicode_normalization::UnicodeNormalization;
 use unicode_segmentation::UnicodeSegmentation;
 
+use super::ascii;
 use super::script::unspaced;
+use super::stems::Stems;
 use crate::system::Tokens;
 
 /// Cuts texts into tokens. It keeps its working space, so that a text costs no allocation but for its stems.
@@ -25,34 +21,15 @@ pub struct Tokenizer {
     folded: String,
 }
 
-/// Stems in one language, or none.
-pub struct Stems(Option<Stemmer>);
-
-/// Bytes of the longest word that is stemmed: some algorithms take time in the square of the length.
-const LONGEST_STEMMED: usize = 256;
-
-impl Stems {
-    /// Never empty: a word that is all ending is its own stem.
-    pub fn of<'a>(&self, word: &'a str) -> Cow<'a, str> {
-        match &self.0 {
-            Some(stemmer) if word.len() <= LONGEST_STEMMED => match stemmer.stem(word) {
-                stem if stem.is_empty() => Cow::Borrowed(word),
-                stem => stem,
-            },
-            _ => Cow::Borrowed(word),
-        }
-    }
-}
-
 impl Tokenizer {
     /// `language` is an ISO 639-1 code; a language without a Snowball algorithm, or none, has no stems.
     /// ASCII tokens are stemmed as English whatever the language.
     pub fn new(tokens: Tokens, stem: bool, language: Option<&str>) -> Self {
-        let algorithm = match tokens {
-            Tokens::Ascii => Some(Algorithm::English),
-            Tokens::Unicode => language.and_then(algorithm),
+        let stems = match tokens {
+            _ if !stem => Stems::none(),
+            Tokens::Ascii => Stems::new("en"),
+            Tokens::Unicode => language.map_or_else(Stems::none, Stems::new),
         };
-        let stems = Stems(algorithm.filter(|_| stem).map(Stemmer::create));
         Tokenizer { tokens, stems, folded: String::new() }
     }
 
@@ -64,64 +41,53 @@ impl Tokenizer {
     /// Calls `each` with every token of the text, in order, before stemming, and with what stems it: a caller that
     /// keeps what it has seen need not stem a word twice.
     pub fn words(&mut self, text: &str, each: &mut impl FnMut(&str, &Stems)) {
-        fold(text, self.tokens, &mut self.folded);
-        split(&self.folded, self.tokens, &mut |word| each(word, &self.stems));
+        let each = &mut |word: &str| each(word, &self.stems);
+        let folded = &mut self.folded;
+        match self.tokens {
+            Tokens::Ascii => runs_of_ascii(text, folded, each),
+            Tokens::Unicode => {
+                let mut rest = text;
+                while !rest.is_empty() {
+                    let (ascii, other, after) = stretches(rest);
+                    fold_ascii(ascii, folded);
+                    ascii::words(folded, each);
+                    fold(other, folded);
+                    split_scripts(folded, each);
+                    rest = after;
+                }
+            }
+        }
     }
 }
 
-/// The Snowball algorithm of an ISO 639-1 code, where there is one.
-fn algorithm(language: &str) -> Option<Algorithm> {
-    Some(match language {
-        "ar" => Algorithm::Arabic,
-        "ca" => Algorithm::Catalan,
-        "cs" => Algorithm::Czech,
-        "da" => Algorithm::Danish,
-        "de" => Algorithm::German,
-        "el" => Algorithm::Greek,
-        "en" => Algorithm::English,
-        "eo" => Algorithm::Esperanto,
-        "es" => Algorithm::Spanish,
-        "et" => Algorithm::Estonian,
-        "eu" => Algorithm::Basque,
-        "fi" => Algorithm::Finnish,
-        "fr" => Algorithm::French,
-        "ga" => Algorithm::Irish,
-        "hi" => Algorithm::Hindi,
-        "hu" => Algorithm::Hungarian,
-        "hy" => Algorithm::Armenian,
-        "id" => Algorithm::Indonesian,
-        "it" => Algorithm::Italian,
-        "lt" => Algorithm::Lithuanian,
-        "ne" => Algorithm::Nepali,
-        "nl" => Algorithm::Dutch,
-        "no" | "nb" | "nn" => Algorithm::Norwegian,
-        "pl" => Algorithm::Polish,
-        "pt" => Algorithm::Portuguese,
-        "ro" => Algorithm::Romanian,
-        "ru" => Algorithm::Russian,
-        "sr" => Algorithm::Serbian,
-        "st" => Algorithm::Sesotho,
-        "sv" => Algorithm::Swedish,
-        "ta" => Algorithm::Tamil,
-        "tr" => Algorithm::Turkish,
-        "uk" => Algorithm::Ukrainian,
-        "yi" => Algorithm::Yiddish,
-        _ => return None,
-    })
+/// Cuts a text in three: one that is ASCII, one that is not, and the rest.
+///
+/// A cut is where a word begins after a blank, both ASCII: nothing before such a place changes how what is after it is
+/// folded or cut into words, and the other way round.
+fn stretches(text: &str) -> (&str, &str, &str) {
+    // Asked first, as the library reads many bytes at once.
+    if text.is_ascii() {
+        return (text, "", "");
+    }
+    let bytes = text.as_bytes();
+    let blank = |byte: u8| matches!(byte, b' ' | b'\n' | b'\r' | b'\t');
+    let begins = |at: usize| bytes[at].is_ascii() && !blank(bytes[at]) && blank(bytes[at - 1]);
+    let first = bytes.iter().position(|b| !b.is_ascii()).unwrap_or(bytes.len());
+    let start = (1..first).rev().find(|&at| begins(at)).unwrap_or(0);
+    let end = (first + 1..bytes.len()).find(|&at| begins(at)).unwrap_or(bytes.len());
+    (&text[..start], &text[start..end], &text[end..])
+}
+
+fn fold_ascii(text: &str, folded: &mut String) {
+    folded.clear();
+    folded.push_str(text);
+    folded.make_ascii_lowercase();
 }
 
 /// Writes the form of `text` that is cut into words to `folded`.
-fn fold(text: &str, tokens: Tokens, folded: &mut String) {
+fn fold(text: &str, folded: &mut String) {
     folded.clear();
-    if text.is_ascii() {
-        folded.push_str(text);
-        folded.make_ascii_lowercase();
-        return;
-    }
-    match tokens {
-        Tokens::Ascii => folded.push_str(&text.to_lowercase()),
-        Tokens::Unicode => text.nfkc().for_each(|c| fold_char(c, folded)),
-    }
+    text.nfkc().for_each(|c| fold_char(c, folded));
 }
 
 fn fold_char(c: char, folded: &mut String) {
@@ -137,13 +103,19 @@ fn fold_char(c: char, folded: &mut String) {
     }
 }
 
-fn split(folded: &str, tokens: Tokens, each: &mut impl FnMut(&str)) {
-    match tokens {
-        Tokens::Ascii => {
-            folded.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).for_each(each)
-        }
-        Tokens::Unicode if folded.is_ascii() => folded.unicode_words().for_each(each),
-        Tokens::Unicode => split_scripts(folded, each),
+/// The runs of `a-z0-9` in the lower-cased text.
+fn runs_of_ascii(text: &str, folded: &mut String, each: &mut impl FnMut(&str)) {
+    if text.is_ascii() {
+        fold_ascii(text, folded);
+    } else {
+        *folded = text.to_lowercase();
+    }
+    let bytes = folded.as_bytes();
+    let mut at = 0;
+    while let Some(skipped) = bytes[at..].iter().position(u8::is_ascii_alphanumeric) {
+        let start = at + skipped;
+        at = bytes[start..].iter().position(|b| !b.is_ascii_alphanumeric()).map_or(bytes.len(), |n| start + n);
+        each(&folded[start..at]);
     }
 }
 
@@ -179,12 +151,8 @@ fn bigrams(run: &str, each: &mut impl FnMut(&str)) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::stems::LANGUAGES;
     use proptest::prelude::*;
-
-    const LANGUAGES: [&str; 36] = [
-        "ar", "ca", "cs", "da", "de", "el", "en", "eo", "es", "et", "eu", "fi", "fr", "ga", "hi", "hu", "hy", "id",
-        "it", "lt", "ne", "nl", "no", "nb", "nn", "pl", "pt", "ro", "ru", "sr", "st", "sv", "ta", "tr", "uk", "yi",
-    ];
 
     fn tokens(kind: Tokens, stem: bool, language: Option<&str>, text: &str) -> Vec<String> {
         let mut all = Vec::new();
@@ -228,22 +196,8 @@ mod tests {
     #[test]
     fn stems_follow_the_language() {
         let stem = |language, text| tokens(Tokens::Unicode, true, language, text);
-        // From Snowball 3.1, by PyStemmer.
         assert_eq!(stem(Some("en"), "Running generously Caroline's"), ["run", "generous", "carolin"]);
-        assert_eq!(stem(Some("de"), "aufeinander Häuser"), ["aufeinand", "haus"]);
-        assert_eq!(stem(Some("fr"), "continuellement"), ["continuel"]);
-        assert_eq!(stem(Some("nb"), "havnedistriktene"), ["havnedistrikt"]);
-        assert_eq!(stem(Some("en"), "evening even added ad"), ["evening", "even", "add", "ad"]);
-        assert_eq!(stem(Some("en"), "universal internal internationally"), ["universal", "internal", "internat"]);
-        assert_eq!(stem(Some("nl"), "boeken naar"), ["boek", "naar"]);
-        assert_eq!(stem(Some("pl"), "samochodami"), ["samochod"]);
-        assert_eq!(stem(Some("cs"), "knihami"), ["knih"]);
-        assert_eq!(stem(Some("id"), "pembelajaran"), ["ajar"]);
-        assert_eq!(stem(Some("sr"), "књигама knjigama"), ["knjig", "knjig"]);
-        assert_eq!(stem(Some("hi"), "लड़कियाँ लड़कियों"), ["लड़क", "लड़क"]);
-        // All ending: Snowball leaves nothing of it.
-        assert_eq!(stem(Some("tr"), "ları"), ["ları"]);
-        assert_eq!(stem(Some("xx"), "running"), ["running"]);
+        assert_eq!(stem(Some("de"), "Aufeinander HÄUSER"), ["aufeinand", "haus"]);
         assert_eq!(stem(None, "running"), ["running"]);
     }
 
@@ -265,7 +219,43 @@ mod tests {
         assert_eq!(plain(&"字".repeat(100_000)).len(), 99_999);
     }
 
+    /// The definition: the whole text is folded, then cut.
+    fn by_definition(text: &str) -> Vec<String> {
+        let mut folded = String::new();
+        fold(text, &mut folded);
+        let mut all = Vec::new();
+        split_scripts(&folded, &mut |word| all.push(word.to_string()));
+        all
+    }
+
+    #[test]
+    fn a_text_is_cut_in_stretches_of_ascii_and_of_all_else() {
+        assert_eq!(stretches("a b"), ("a b", "", ""));
+        assert_eq!(stretches("a b cé d e"), ("a b ", "cé ", "d e"));
+        assert_eq!(stretches("é"), ("", "é", ""));
+        assert_eq!(stretches("a é b"), ("", "a é ", "b"), "a mark would join the blank before it");
+        assert_eq!(stretches("é \u{301}b c"), ("", "é \u{301}b ", "c"));
+        assert_eq!(stretches("a  é  b"), ("", "a  é  ", "b"));
+    }
+
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_048))]
+
+        #[test]
+        fn stretches_are_cut_as_the_whole(
+            text in "([a-bA.:,'_1 \n\t]|[é\u{301}\u{903}\u{200d}\u{1f170}Ⓜ’ж字が한א\u{2028}\u{3000}ﬁ\u{ad}\u{1f1e6}\u{feff}]){0,24}",
+        ) {
+            prop_assert_eq!(plain(&text), by_definition(&text));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_cut_as_the_whole(text in any::<String>(), more in "[ a-c\n.']{0,9}") {
+            let text = format!("{more}{text}{more}{text}");
+            prop_assert_eq!(plain(&text), by_definition(&text));
+        }
+
         #[test]
         fn no_text_fails_and_tokens_are_not_empty(text in any::<String>(), stem in any::<bool>()) {
             for language in [None].into_iter().chain(LANGUAGES.map(Some)) {
@@ -278,13 +268,6 @@ mod tests {
                     tokenizer.tokens(&text, &mut |_| tokens += 1);
                     prop_assert_eq!(words.len(), tokens);
                 }
-            }
-        }
-
-        #[test]
-        fn stemmers_take_any_word_of_their_script(word in "[a-zßàâçéèêëîïôûùüÿñæœäöåøăâîșțşğıα-ωά-ώа-яё\u{621}-\u{652}\u{b83}-\u{bcd}']{1,24}") {
-            for language in LANGUAGES {
-                prop_assert!(!Tokenizer::new(Tokens::Unicode, true, Some(language)).stems.of(&word).is_empty());
             }
         }
 
