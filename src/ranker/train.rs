@@ -23,6 +23,12 @@ pub struct Params {
     /// Pairs are compared down to this place of a group's order (LightGBM's default).
     pub lambdarank_truncation_level: u32,
     pub seed: u32,
+    /// Rows that each tree sees, as a share: trees that see different rows agree less with one training set.
+    pub bagging_fraction: f64,
+    /// Features that each tree sees, as a share.
+    pub feature_fraction: f64,
+    /// More relevance may not lower a score: scores and probabilities may only raise it, ranks and places only lower it.
+    pub monotone: bool,
     /// Gain of each label from 0. Linear by default: LightGBM's own default, 2^label - 1, makes a 10 weigh a thousand
     /// times a 1.
     pub label_gain: Vec<f64>,
@@ -37,6 +43,9 @@ impl Default for Params {
             min_data_in_leaf: 20,
             lambdarank_truncation_level: 30,
             seed: 7,
+            bagging_fraction: 0.5,
+            feature_fraction: 0.5,
+            monotone: true,
             label_gain: (0..32).map(f64::from).collect(),
         }
     }
@@ -128,7 +137,7 @@ pub fn train(data: &Dataset, params: &Params) -> Result<Trained> {
     if learnt.groups.is_empty() {
         return Ok(fused(card, format!("none of the {dropped} groups has a label above 0")));
     }
-    let text = ffi::train(&learnt, &params.to_lightgbm(), params.num_trees)?;
+    let text = ffi::train(&learnt, &params.to_lightgbm(&learnt.features), params.num_trees)?;
     let pool = ffi::Pool::load(text)?;
     let gains = pool.gains()?;
     if gains.iter().all(|g| *g == 0.0) {
@@ -147,6 +156,15 @@ pub fn train(data: &Dataset, params: &Params) -> Result<Trained> {
     Ok(Trained::Lightgbm { text: pool.text().to_string(), card })
 }
 
+/// Which way a feature of relevance may move a score; 0 for features of the turn itself.
+fn direction(feature: &str) -> i8 {
+    match feature {
+        "bm25_score" | "dense_score" | "ce_prob" | "context_cosine" => 1,
+        "bm25_rank" | "dense_rank" | "pool_position" => -1,
+        _ => 0,
+    }
+}
+
 fn fused(mut card: Card, why: String) -> Trained {
     card.why = Some(why.clone());
     Trained::FusedOrder { why, card }
@@ -157,6 +175,12 @@ impl Params {
         let wrong = |what: &str| Err(Error::usage(format!("training: {what}")));
         if !(2..=131_072).contains(&self.num_leaves) {
             return wrong("num_leaves must be from 2 to 131072");
+        }
+        if !(self.bagging_fraction > 0.0 && self.bagging_fraction <= 1.0) {
+            return wrong("bagging_fraction must be above 0 and at most 1");
+        }
+        if !(self.feature_fraction > 0.0 && self.feature_fraction <= 1.0) {
+            return wrong("feature_fraction must be above 0 and at most 1");
         }
         if self.num_trees == 0 {
             return wrong("num_trees must be 1 or more");
@@ -177,11 +201,14 @@ impl Params {
     }
 
     /// LightGBM's own parameters. One thread and one way of building histograms: sums in one order.
-    fn to_lightgbm(&self) -> String {
+    fn to_lightgbm(&self, features: &[String]) -> String {
+        let directions: Vec<String> =
+            features.iter().map(|f| if self.monotone { direction(f) } else { 0 }.to_string()).collect();
         let gains: Vec<String> = self.label_gain.iter().map(f64::to_string).collect();
         format!(
             "objective=lambdarank num_leaves={} num_iterations={} learning_rate={} min_data_in_leaf={} \
-             lambdarank_truncation_level={} label_gain={} seed={} deterministic=true force_row_wise=true \
+             lambdarank_truncation_level={} label_gain={} seed={} bagging_fraction={} bagging_freq={} \
+             feature_fraction={} monotone_constraints={} deterministic=true force_row_wise=true \
              num_threads=1 verbosity=-1",
             self.num_leaves,
             self.num_trees,
@@ -190,6 +217,10 @@ impl Params {
             self.lambdarank_truncation_level,
             gains.join(","),
             self.seed,
+            self.bagging_fraction,
+            u8::from(self.bagging_fraction < 1.0),
+            self.feature_fraction,
+            directions.join(","),
         )
     }
 }

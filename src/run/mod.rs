@@ -8,7 +8,10 @@ mod derive;
 mod fingerprint;
 mod graph;
 mod ingest;
+mod mapped;
 mod plan;
+#[cfg(test)]
+mod plan_tests;
 mod prepare;
 mod progress;
 mod status;

@@ -220,7 +220,8 @@ fn as_of(job: &Job) -> Result<Option<i64>> {
     })
 }
 
-fn parameters(
+/// What a SELECT may name with a `$`.
+pub(super) fn parameters(
     job: &Job,
     shards: u32,
     as_of: Option<i64>,

@@ -1,0 +1,120 @@
+//! What the jobs' plans must look like, since their memory and their cost lean on it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use datafusion::datasource::MemTable;
+use datafusion::physical_plan::displayable;
+use datafusion::prelude::SessionContext;
+
+use super::prepare::fit;
+use super::{ORDER, graph};
+use crate::config::{Job, Overrides};
+use crate::engine::{self, Functions, Models, Settings};
+use crate::schema;
+
+fn job() -> Job {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("jobs/nightly.toml");
+    Job::read(&file, &Overrides { lake: Some("memory:///x".into()), ..Default::default() }).unwrap()
+}
+
+fn session() -> SessionContext {
+    let context = engine::session(&Settings::default(), &Functions::new(Models::default())).unwrap();
+    for name in ORDER {
+        let schema = schema::table(name).unwrap().full_schema();
+        let rows = arrow::array::RecordBatch::new_empty(schema.clone());
+        context.register_table(name, Arc::new(MemTable::try_new(schema, vec![vec![rows]]).unwrap())).unwrap();
+    }
+    context
+}
+
+fn parameters(job: &Job) -> Vec<(&'static str, datafusion::common::ScalarValue)> {
+    super::prepare::parameters(job, 64, None, "encoder", "scorer")
+}
+
+/// The physical plan of a table's SELECT, a line an operator, with its depth.
+async fn plan(table: &str) -> Vec<(usize, String)> {
+    let (job, context) = (job(), session());
+    let frame = engine::bind(&context, &job.sql[table].text, &parameters(&job)).await.unwrap();
+    let plan = fit(frame, schema::table(table).unwrap()).unwrap().create_physical_plan().await.unwrap();
+    let text = displayable(plan.as_ref()).indent(false).to_string();
+    text.lines().map(|l| (l.len() - l.trim_start().len(), l.trim_start().to_string())).collect()
+}
+
+/// The operators above line `at`.
+fn above(plan: &[(usize, String)], at: usize) -> Vec<&str> {
+    let mut depth = plan[at].0;
+    let mut found = Vec::new();
+    for (d, line) in plan[..at].iter().rev() {
+        if *d < depth {
+            depth = *d;
+            found.push(line.as_str());
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn no_model_runs_under_a_filter_or_a_join() {
+    for (table, function) in [("embeddings", "embed("), ("scores", "cross_score(")] {
+        let plan = plan(table).await;
+        let calls: Vec<usize> =
+            plan.iter().enumerate().filter(|(_, (_, l))| l.contains(function)).map(|(i, _)| i).collect();
+        assert_eq!(calls.len(), 1, "{table}: the model is called once: {plan:#?}");
+        for operator in above(&plan, calls[0]) {
+            assert!(!operator.starts_with("FilterExec") && !operator.contains("JoinExec"), "{table}: {plan:#?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_filter_over_a_model_is_seen_by_this_test() {
+    let context = session();
+    let sql = "SELECT v FROM (SELECT content, embed(content, 'passage') AS v FROM turns) WHERE content <> ''";
+    let plan = context.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
+    let text = displayable(plan.as_ref()).indent(false).to_string();
+    let lines: Vec<(usize, String)> =
+        text.lines().map(|l| (l.len() - l.trim_start().len(), l.trim_start().to_string())).collect();
+    let call = lines.iter().position(|(_, l)| l.contains("embed(")).unwrap();
+    let filters = lines.iter().filter(|(_, l)| l.starts_with("FilterExec")).count();
+    // Wherever the engine puts the call, a filter stands beside it on the same path.
+    assert!(filters > 0 && (!above(&lines, call).is_empty() || call == 0), "{text}");
+}
+
+#[tokio::test]
+async fn recall_holds_one_store_at_a_time() {
+    let plan = plan("pools").await;
+    let recall = plan.iter().find(|(_, l)| l.starts_with("AggregateExec") && l.contains("recall(")).expect("recall");
+    assert!(recall.1.contains("mode=Single"), "{}", recall.1);
+    assert!(recall.1.contains("ordering_mode=Sorted"), "{}", recall.1);
+}
+
+#[tokio::test]
+async fn every_select_gives_its_table() {
+    let (job, context) = (job(), session());
+    for table in ORDER.iter().filter(|t| !graph::from_input(t)) {
+        let table = schema::table(table).unwrap();
+        let select = &job.sql[table.name].text;
+        let frame = engine::bind(&context, select, &parameters(&job)).await.unwrap();
+        let given = fit(frame, table).unwrap();
+        let names: Vec<String> = given.schema().fields().iter().map(|f| f.name().clone()).collect();
+        let wanted: Vec<&str> = table.columns.iter().map(|c| c.name).filter(|c| *c != "store_fingerprint").collect();
+        assert_eq!(names, wanted, "{}", table.name);
+    }
+}
+
+#[tokio::test]
+async fn a_select_that_does_not_give_its_table_is_told_why() {
+    let context = session();
+    let of = |sql: &'static str| {
+        let context = context.clone();
+        async move { fit(context.sql(sql).await.unwrap(), &schema::RANKINGS).unwrap_err().to_string() }
+    };
+    let all = "tenant_id, store_id, request_id, turn_id, turn_ordinal, score";
+    assert!(of("SELECT tenant_id FROM rankings").await.contains("\"store_id\""));
+    let wrong = format!("SELECT {all}, CAST(rank AS BIGINT) AS rank FROM rankings");
+    let told = of(Box::leak(wrong.into_boxed_str())).await;
+    assert!(told.contains("\"rank\" is Int64") && told.contains("Int32"), "{told}");
+    let more = format!("SELECT {all}, rank, rank AS place FROM rankings");
+    assert!(of(Box::leak(more.into_boxed_str())).await.contains("no column \"place\""));
+}
