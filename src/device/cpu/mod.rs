@@ -7,6 +7,8 @@
 mod attention;
 mod gemm;
 mod math;
+#[cfg(test)]
+mod math_candle;
 mod top_k;
 mod transformer;
 
