@@ -22,7 +22,7 @@ demo: model
 	@$(MEMSLATE) import chat data/demo --out $(OUT)/demo/input
 	@$(MEMSLATE) run jobs/nightly.toml --input $(OUT)/demo/input --lake $(OUT)/demo/lake
 	@echo
-	@echo "A slate: what an agent reads for the question below"
+	@echo "A slate: the question, and what an agent reads for it"
 	@$(MEMSLATE) show --lake $(OUT)/demo/lake --store amara --request amara-q05 | head -n 30
 	@echo
 	@echo "Completeness: is all the evidence of a question in its pool, in its slate?"
@@ -36,5 +36,6 @@ format:
 lint:
 	@$(TOOLS) cargo clippy --release --all-targets --quiet -- -D warnings
 
-test: format lint model
+test: format lint
 	@$(TOOLS) cargo test --release
+	@$(MAKE) --no-print-directory demo

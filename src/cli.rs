@@ -33,7 +33,7 @@ pub enum Command {
     /// Say why each turn of a request's pool is in its slate or out
     Explain(Explain),
     /// Print a request's slate as the reader sees it
-    Show(Show),
+    Show(Address),
     /// List the known models, or fetch one
     Models(Models),
 }
@@ -162,10 +162,12 @@ pub struct Eval {
     pub json: bool,
 }
 
+/// Which request of which lake.
 #[derive(Debug, Args)]
-pub struct Explain {
+pub struct Address {
     #[arg(long)]
     pub lake: String,
+    /// The system; may be left out where the lake has one
     #[arg(long)]
     pub system: Option<String>,
     #[arg(long, default_value = "")]
@@ -174,22 +176,14 @@ pub struct Explain {
     pub store: String,
     #[arg(long)]
     pub request: String,
-    #[arg(long)]
-    pub json: bool,
 }
 
 #[derive(Debug, Args)]
-pub struct Show {
+pub struct Explain {
+    #[command(flatten)]
+    pub address: Address,
     #[arg(long)]
-    pub lake: String,
-    #[arg(long)]
-    pub system: Option<String>,
-    #[arg(long, default_value = "")]
-    pub tenant: String,
-    #[arg(long)]
-    pub store: String,
-    #[arg(long)]
-    pub request: String,
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]

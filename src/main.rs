@@ -52,7 +52,7 @@ async fn dispatch(command: Command) -> Result<u8> {
             let reader = Reader::open(&args.lake, args.system.as_deref()).await?;
             let report = reader.eval(&args.store).await?;
             if !args.json {
-                println!("system {}", reader.system);
+                write(&format!("system {}\n", reader.system))?;
             }
             print(&report, args.json)
         }
@@ -110,30 +110,33 @@ async fn do_train(args: &cli::Train) -> Result<u8> {
 }
 
 async fn do_explain(args: &cli::Explain) -> Result<u8> {
-    let reader = Reader::open(&args.lake, args.system.as_deref()).await?;
-    let key = RequestKey { tenant: &args.tenant, store: &args.store, request: &args.request };
+    let (reader, key) = find(&args.address).await?;
     print(&reader.explain(key).await?, args.json)
 }
 
-async fn do_show(args: &cli::Show) -> Result<u8> {
-    let reader = Reader::open(&args.lake, args.system.as_deref()).await?;
-    let key = RequestKey { tenant: &args.tenant, store: &args.store, request: &args.request };
-    let (status, tokens, text) = reader.show(key).await?;
-    eprintln!("status {status}, {tokens} tokens");
-    print!("{text}");
-    Ok(0)
+async fn do_show(address: &cli::Address) -> Result<u8> {
+    let (reader, key) = find(address).await?;
+    let slate = reader.show(key).await?;
+    eprintln!("{}\nstatus {}, {} tokens", slate.question, slate.status, slate.tokens);
+    write(&slate.text)
+}
+
+async fn find(address: &cli::Address) -> Result<(Reader, RequestKey<'_>)> {
+    let reader = Reader::open(&address.lake, address.system.as_deref()).await?;
+    let key = RequestKey { tenant: &address.tenant, store: &address.store, request: &address.request };
+    Ok((reader, key))
 }
 
 fn do_models(command: ModelsCommand) -> Result<u8> {
     match command {
         ModelsCommand::List => {
             for known in model::known_models() {
-                println!("{known}");
+                write(&format!("{known}\n"))?;
             }
         }
         ModelsCommand::Fetch { name, models } => {
             let folder = models.unwrap_or_else(model::default_models_dir);
-            println!("{}", model::fetch(&name, &folder)?.display());
+            write(&format!("{}\n", model::fetch(&name, &folder)?.display()))?;
         }
     }
     Ok(0)
@@ -141,10 +144,15 @@ fn do_models(command: ModelsCommand) -> Result<u8> {
 
 /// Prints a result: as text, or as JSON.
 fn print<T: std::fmt::Display + serde::Serialize>(result: &T, json: bool) -> Result<u8> {
-    use std::io::Write;
     let text = if json { serde_json::to_string_pretty(result).or_internal("plain data")? } else { result.to_string() };
-    // A reader that went away, such as `head`, is no fault.
-    match writeln!(std::io::stdout(), "{}", text.trim_end()) {
+    write(&format!("{}\n", text.trim_end()))
+}
+
+/// Writes to stdout. A reader that went away, such as `head`, is no fault.
+fn write(text: &str) -> Result<u8> {
+    use std::io::Write;
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Error::data("cannot write to stdout").source(e)),
         _ => Ok(0),
     }

@@ -27,6 +27,8 @@ pub fn session(settings: &Settings, functions: &Functions) -> Result<SessionCont
     let mut config = SessionConfig::new()
         .set_bool("datafusion.execution.parquet.schema_force_view_types", false)
         .set_bool("datafusion.sql_parser.map_string_types_to_utf8view", false)
+        // It takes `embed(...)['vector']` apart, and calls the model once a field and below the joins.
+        .set_bool("datafusion.optimizer.enable_leaf_expression_pushdown", false)
         .with_information_schema(false);
     if settings.partitions > 0 {
         config = config.with_target_partitions(settings.partitions);

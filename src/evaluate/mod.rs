@@ -36,5 +36,5 @@ pub use completeness::{ClassReport, KAPPA_CLASSES, Report, SplitReport, complete
 pub use explain::{Inputs, explain};
 pub use explanation::{Explanation, ListPlace, Missed, PooledTurn};
 pub use outcomes::{Outcome, Statuses, Tables, Warnings};
-pub use read::{Reader, RequestKey};
+pub use read::{Reader, RequestKey, Shown};
 pub use walk::{Fate, TurnLine};

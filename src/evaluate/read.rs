@@ -30,6 +30,15 @@ pub struct RequestKey<'a> {
     pub request: &'a str,
 }
 
+/// A slate as it is printed.
+#[derive(Debug, Clone)]
+pub struct Shown {
+    pub question: String,
+    pub status: String,
+    pub tokens: String,
+    pub text: String,
+}
+
 impl Reader {
     /// Opens the lake at `url`; `system` is a name, a name with its hash, or nothing where the lake has one system.
     pub async fn open(url: &str, system: Option<&str>) -> Result<Reader> {
@@ -109,20 +118,21 @@ impl Reader {
         })
     }
 
-    /// The rendered slate of a request, with its status and tokens.
-    pub async fn show(&self, key: RequestKey<'_>) -> Result<(String, i32, String)> {
-        for batch in self.rows("slates", key, true).await? {
-            if batch.num_rows() > 0 {
-                let text = |name: &str| -> Result<String> {
-                    let column = batch.column_by_name(name).ok_or_else(|| Error::internal("slates lacks a column"))?;
-                    Ok(column.as_string::<i32>().value(0).to_string())
-                };
-                let tokens = batch.column_by_name("tokens").ok_or_else(|| Error::internal("slates lacks tokens"))?;
-                let tokens = tokens.as_primitive::<arrow::datatypes::Int32Type>().value(0);
-                return Ok((text("status")?, tokens, text("text")?));
-            }
-        }
-        Err(unknown(key))
+    /// The rendered slate of a request.
+    pub async fn show(&self, key: RequestKey<'_>) -> Result<Shown> {
+        let slates = self.rows("slates", key, true).await?;
+        let requests = self.rows("requests", key, true).await?;
+        let first = |batches: &[RecordBatch], name: &str| {
+            let batch = batches.iter().find(|b| b.num_rows() > 0)?;
+            arrow::util::display::array_value_to_string(batch.column_by_name(name)?, 0).ok()
+        };
+        let of = |batches: &[RecordBatch], name: &str| first(batches, name).ok_or_else(|| unknown(key));
+        Ok(Shown {
+            question: of(&requests, "question")?,
+            status: of(&slates, "status")?,
+            tokens: of(&slates, "tokens")?,
+            text: of(&slates, "text")?,
+        })
     }
 
     async fn rows(&self, table: &str, key: RequestKey<'_>, of_request: bool) -> Result<Vec<RecordBatch>> {
