@@ -19,6 +19,8 @@ const RETRIES: usize = 1000;
 pub struct Pending {
     pub unit: Unit,
     pub(super) adds: Vec<Add>,
+    /// Paths of the partition's files when the unit was computed.
+    pub(super) replaces: Vec<String>,
     pub rows: u64,
 }
 
@@ -38,6 +40,10 @@ impl Snapshot {
         let mut actions = Vec::new();
         let mut transactions = Vec::new();
         for p in pending {
+            // The log finds conflicts only with commits after this snapshot, which may be younger than the rows.
+            if self.paths(&p.unit.partition)? != p.replaces {
+                return Ok(Outcome::Lost(self.refreshed().await?));
+            }
             actions.extend(self.removes(&p.unit.partition)?.into_iter().map(Action::Remove));
             actions.extend(p.adds.iter().cloned().map(Action::Add));
             transactions.push(Transaction::new(&p.unit.id, p.unit.fingerprint));

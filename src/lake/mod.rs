@@ -3,11 +3,13 @@
 //! A table is read as a [`Snapshot`]: a version and its files. It is written a unit at a time: the unit's file is laid
 //! down first ([`Snapshot::write`]), which nobody sees, and becomes the table's content by a commit
 //! ([`Snapshot::commit`]) that also records the unit's fingerprint. A unit whose fingerprint is recorded is done; a
-//! process that dies between the two leaves a file that no reader sees and vacuum removes.
+//! process that dies between the two leaves a file that no reader sees.
 
 mod commit;
 mod place;
 mod snapshot;
+#[cfg(test)]
+mod tests;
 mod write;
 
 use std::sync::Arc;

@@ -128,8 +128,18 @@ impl Snapshot {
         state.transaction_version(self.delta.log_store().as_ref(), unit).await.map_err(read_error)
     }
 
-    /// Removes of all files of a partition.
+    /// Paths of all files of a partition, in order.
+    pub(super) fn paths(&self, partition: &[String]) -> Result<Vec<String>> {
+        let mut paths: Vec<String> = self.removes(partition)?.into_iter().map(|r| r.path).collect();
+        paths.sort();
+        Ok(paths)
+    }
+
+    /// Removes of all files of a partition; none for a table without partitions, which is only added to.
     pub(super) fn removes(&self, partition: &[String]) -> Result<Vec<Remove>> {
+        if partition.is_empty() {
+            return Ok(Vec::new());
+        }
         let state = self.delta.snapshot().map_err(read_error)?;
         let mut removes = Vec::new();
         for view in state.log_data().into_iter() {

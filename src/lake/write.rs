@@ -32,6 +32,7 @@ pub struct Unit {
 impl Snapshot {
     /// Writes the rows of a unit. Columns must be those of the table's files, in order; no file is made for no rows.
     pub async fn write(&self, unit: Unit, rows: impl Stream<Item = Result<RecordBatch>> + Send) -> Result<Pending> {
+        let replaces = self.paths(&unit.partition)?;
         let mut rows = std::pin::pin!(rows);
         let mut open: Option<(String, AsyncArrowWriter<BufWriter>)> = None;
         let mut count = 0u64;
@@ -53,13 +54,13 @@ impl Snapshot {
             writer.write(&batch).await.or_data("cannot write Parquet")?;
         }
         let Some((name, writer)) = open else {
-            return Ok(Pending { unit, adds: Vec::new(), rows: 0 });
+            return Ok(Pending { unit, adds: Vec::new(), replaces, rows: 0 });
         };
         writer.close().await.or_data("cannot write Parquet")?;
         let head = self.place.store.head(&self.object_path(&name)).await;
         let size = head.map_err(|e| self.place.error("cannot read back what was written", e))?.size;
         let add = self.add(&unit, name, size, count);
-        Ok(Pending { unit, adds: vec![add], rows: count })
+        Ok(Pending { unit, adds: vec![add], replaces, rows: count })
     }
 
     fn writer(&self, name: &str) -> Result<AsyncArrowWriter<BufWriter>> {

@@ -41,42 +41,65 @@ struct Made {
 }
 
 /// Brings one derived table up to date.
-pub async fn table(run: &Prepared, table: &'static Table) -> Result<TableSummary> {
+pub async fn table(run: &mut Prepared, table: &'static Table) -> Result<TableSummary> {
     let mut summary = TableSummary::new(table.name);
     let mut snapshot = run.lake.table(table).await?;
-    if !run.fills(table.name) {
-        summary.version = snapshot.version();
-        return Ok(summary);
+    if run.fills(table.name) {
+        snapshot = bring_up(run, table, snapshot, &mut summary).await?;
+        summary.rows = own_files(run, &snapshot)?.iter().map(|f| f.rows).sum();
     }
-    let upstream = upstream(run, table).await?;
-    let work = units(run, table, &snapshot);
+    summary.version = snapshot.version();
+    run.tables.insert(table.name, snapshot);
+    Ok(summary)
+}
+
+async fn bring_up(
+    run: &Prepared,
+    table: &'static Table,
+    mut snapshot: Snapshot,
+    summary: &mut TableSummary,
+) -> Result<Snapshot> {
+    let work = units(run, table, &snapshot)?;
     summary.stores = work.iter().map(|w| w.stores.len() as u64).sum();
     let bar = Bar::new(table.name, work.len() as u64);
-    let mut left = not_done(work, &snapshot, &mut summary, &bar).await?;
+    let mut left = not_done(work, &snapshot).await?;
+    let done = bar.total() - left.len() as u64;
+    bar.skip(done);
+    let waiting: u64 = left.iter().map(|w| w.stores.len() as u64).sum();
+    summary.stores_kept += summary.stores - waiting;
     while !left.is_empty() {
         let parallel = std::thread::available_parallelism().map_or(1, usize::from);
         let base = snapshot.clone();
-        let mut made =
-            stream::iter(&left).map(|work| shard(run, table, &base, &upstream, work)).buffer_unordered(parallel);
+        let mut made = stream::iter(&left).map(|work| shard(run, table, &base, work)).buffer_unordered(parallel);
         let (mut group, mut since) = (Vec::new(), Instant::now());
-        let mut lost = false;
+        let (mut lost, mut failed) = (false, None);
         while let Some(one) = made.next().await {
-            group.push(one?);
-            bar.step(group.last().map_or(0, |m: &Made| m.rows_computed));
+            match one {
+                Ok(one) => {
+                    bar.step(one.rows_computed);
+                    group.push(one);
+                }
+                // What is finished is committed all the same, so that no later run computes it again.
+                Err(e) => {
+                    failed = Some(e);
+                    break;
+                }
+            }
             if group.len() >= GROUP_SHARDS || since.elapsed() >= GROUP_TIME {
-                lost |= !commit(&mut snapshot, &mut group, &mut summary).await?;
+                lost |= !commit(&mut snapshot, &mut group, summary).await?;
                 since = Instant::now();
             }
         }
-        lost |= !commit(&mut snapshot, &mut group, &mut summary).await?;
+        lost |= !commit(&mut snapshot, &mut group, summary).await?;
         drop(made);
+        if let Some(e) = failed {
+            return Err(e);
+        }
         // Where another run committed a shard first, its rows count if they are what we would have computed.
-        left = if lost { not_done(left, &snapshot, &mut summary, &bar).await? } else { Vec::new() };
+        left = if lost { not_done(left, &snapshot).await? } else { Vec::new() };
     }
     bar.end();
-    summary.rows = own_files(run, &snapshot)?.iter().map(|f| f.rows).sum();
-    summary.version = snapshot.version();
-    Ok(summary)
+    Ok(snapshot)
 }
 
 fn own_files(run: &Prepared, snapshot: &Snapshot) -> Result<Vec<DataFile>> {
@@ -111,13 +134,10 @@ async fn commit(snapshot: &mut Snapshot, group: &mut Vec<Made>, summary: &mut Ta
 }
 
 /// The shards whose fingerprint is not the committed one.
-async fn not_done(work: Vec<Work>, snapshot: &Snapshot, summary: &mut TableSummary, bar: &Bar) -> Result<Vec<Work>> {
+async fn not_done(work: Vec<Work>, snapshot: &Snapshot) -> Result<Vec<Work>> {
     let mut left = Vec::new();
     for w in work {
-        if snapshot.done(&w.unit.id).await? == Some(w.unit.fingerprint) {
-            summary.stores_kept += w.stores.len() as u64;
-            bar.step(0);
-        } else {
+        if snapshot.done(&w.unit.id).await? != Some(w.unit.fingerprint) {
             left.push(w);
         }
     }
@@ -135,13 +155,13 @@ fn prints(run: &Prepared, table: &str) -> BTreeMap<&'static str, Prints> {
 }
 
 /// The units of a table: every shard that has something to compute from, or rows to remove.
-fn units(run: &Prepared, table: &'static Table, snapshot: &Snapshot) -> Vec<Work> {
+fn units(run: &Prepared, table: &'static Table, snapshot: &Snapshot) -> Result<Vec<Work>> {
     let prints = prints(run, table.name);
     let select = run.select_print(table.name);
     let empty = BTreeMap::new();
     let of = |name: &str, shard: i32| prints.get(name).and_then(|p| p.get(&shard)).unwrap_or(&empty).clone();
     let mut shards: BTreeSet<i32> = run.inputs.values().flat_map(|p| p.keys().copied()).collect();
-    for file in own_files(run, snapshot).unwrap_or_default() {
+    for file in own_files(run, snapshot)? {
         shards.extend(file.partition.last().and_then(|s| s.parse::<i32>().ok()));
     }
     let work = shards.into_iter().map(|shard| {
@@ -160,7 +180,7 @@ fn units(run: &Prepared, table: &'static Table, snapshot: &Snapshot) -> Vec<Work
         };
         Work { shard, unit: Unit { id: format!("{}/{owner}/{shard}", table.name), fingerprint, partition }, stores }
     });
-    work.collect()
+    Ok(work.collect())
 }
 
 fn hash_of(run: &Prepared, function: &str) -> String {
@@ -168,43 +188,20 @@ fn hash_of(run: &Prepared, function: &str) -> String {
     found.map_or_else(String::new, |(_, hash)| hash.chars().take(16).collect())
 }
 
-/// Snapshots of all tables that the table's SELECT reads.
-async fn upstream(run: &Prepared, table: &Table) -> Result<BTreeMap<&'static str, Snapshot>> {
-    let mut all = BTreeMap::new();
-    for name in &run.reads[table.name] {
-        if *name != table.name {
-            all.insert(*name, run.lake.table(schema::table(name).expect("a table of the order")).await?);
-        }
-    }
-    Ok(all)
-}
-
 /// Computes one shard and lays its rows down.
-async fn shard(
-    run: &Prepared,
-    table: &'static Table,
-    snapshot: &Snapshot,
-    upstream: &BTreeMap<&'static str, Snapshot>,
-    work: &Work,
-) -> Result<Made> {
+async fn shard(run: &Prepared, table: &'static Table, snapshot: &Snapshot, work: &Work) -> Result<Made> {
     let place = format!("{}, shard {}", table.name, work.shard);
-    compute(run, table, snapshot, upstream, work).await.map_err(|e| e.at(place))
+    compute(run, table, snapshot, work).await.map_err(|e| e.at(place))
 }
 
-async fn compute(
-    run: &Prepared,
-    table: &'static Table,
-    snapshot: &Snapshot,
-    upstream: &BTreeMap<&'static str, Snapshot>,
-    work: &Work,
-) -> Result<Made> {
+async fn compute(run: &Prepared, table: &'static Table, snapshot: &Snapshot, work: &Work) -> Result<Made> {
     let context = run.session()?;
     let (root, store) = run.lake.object_store();
     context.register_object_store(&root, store);
     let own = files_of(run, snapshot, work.shard)?;
     context.register_table("own_rows", engine::files(table, &root, own)?)?;
     let kept = if graph::by_content(table.name) { BTreeSet::new() } else { kept_stores(&context, work).await? };
-    register_upstream(run, &context, table, upstream, work, &kept, &root).await?;
+    register_upstream(run, &context, table, work, &kept, &root).await?;
     let computed = run.select(&context, table).await?;
     let carried = carried(&context, table, &kept).await?;
     let rows = match carried {
@@ -253,7 +250,6 @@ async fn register_upstream(
     run: &Prepared,
     context: &SessionContext,
     table: &'static Table,
-    upstream: &BTreeMap<&'static str, Snapshot>,
     work: &Work,
     kept: &BTreeSet<Store>,
     root: &url::Url,
@@ -265,11 +261,11 @@ async fn register_upstream(
     }
     for name in ORDER.iter().filter(|n| run.reads[table.name].contains(*n)) {
         let of = schema::table(name).expect("a table of the order");
-        let provider = match upstream.get(name) {
-            Some(snapshot) if run.fills(name) => engine::files(of, root, files_of(run, snapshot, work.shard)?)?,
+        let provider = match run.tables.get(name) {
             // The table's own rows, which an anti-join asks for.
-            None => context.table_provider("own_rows").await?,
-            Some(_) => engine::empty(of),
+            _ if *name == table.name => context.table_provider("own_rows").await?,
+            Some(snapshot) if run.fills(name) => engine::files(of, root, files_of(run, snapshot, work.shard)?)?,
+            _ => engine::empty(of),
         };
         if narrow && !graph::by_content(name) {
             let frame = only(context, context.read_table(provider)?, "wanted_stores").await?;

@@ -34,6 +34,7 @@ pub async fn table(run: &mut Prepared, name: &'static str) -> Result<TableSummar
     summary.version = snapshot.version();
     summary.rejects = rejects(run, name).await?;
     run.inputs.insert(name, prints);
+    run.tables.insert(name, snapshot);
     Ok(summary)
 }
 

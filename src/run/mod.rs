@@ -53,7 +53,7 @@ pub async fn run(job: &Job, last: &'static str) -> Result<Summary> {
     for table in graph::until(last) {
         let done = match table {
             "turns" | "requests" | "labels" => ingest::table(&mut prepared, table).await?,
-            table => derive::table(&prepared, schema::table(table).expect("a table of the order")).await?,
+            table => derive::table(&mut prepared, schema::table(table).expect("a table of the order")).await?,
         };
         progress::report(&done);
         summary.tables.push(done);

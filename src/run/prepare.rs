@@ -15,7 +15,7 @@ use crate::config::Job;
 use crate::device::Batcher;
 use crate::engine::{self, Functions, Models, Settings};
 use crate::error::{Error, Result};
-use crate::lake::Lake;
+use crate::lake::{Lake, Snapshot};
 use crate::model;
 use crate::rank::Scorer;
 use crate::ranker::Ranker;
@@ -36,6 +36,8 @@ pub struct Prepared {
     pub reads: BTreeMap<&'static str, Vec<&'static str>>,
     /// Fingerprints of the input tables' stores, filled as they are read.
     pub inputs: BTreeMap<&'static str, Prints>,
+    /// The versions that belong together: each table as this run left it, which is what later tables read.
+    pub tables: BTreeMap<&'static str, Snapshot>,
     pub device: String,
 }
 
@@ -76,6 +78,7 @@ impl Prepared {
             model_hashes,
             reads,
             inputs: BTreeMap::new(),
+            tables: BTreeMap::new(),
             device: loaded.device,
         };
         prepared.check_selects(last).await?;

@@ -36,6 +36,20 @@ impl Bar {
         Bar { name, bar, plain: Mutex::new(Plain { done: 0, total, rows: 0, started: now, said: now }) }
     }
 
+    pub fn total(&self) -> u64 {
+        self.plain.lock().unwrap_or_else(std::sync::PoisonError::into_inner).total
+    }
+
+    /// So many shards were done before.
+    pub fn skip(&self, shards: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(shards);
+            bar.reset_eta();
+        }
+        let mut plain = self.plain.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        plain.total -= shards.min(plain.total);
+    }
+
     /// One more shard is done.
     pub fn step(&self, rows: u64) {
         if let Some(bar) = &self.bar {
