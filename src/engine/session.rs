@@ -7,37 +7,38 @@ use arrow::array::RecordBatch;
 use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::execution::memory_pool::FairSpillPool;
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::{DataFrame, SessionConfig, SessionContext};
 
 use super::Functions;
 use crate::error::{Context, Error, Result};
 
-/// Limits of a session.
+/// What the sessions of one run share: the memory that sorts, joins and aggregates may hold before they spill to disk.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// Memory that sorts, joins and aggregates may hold before they spill to disk; none: no limit.
-    pub memory_bytes: Option<usize>,
-    /// Threads that one query may use; 0: one a core.
-    pub partitions: usize,
+    runtime: Arc<RuntimeEnv>,
+}
+
+impl Settings {
+    /// Without a limit where `memory_bytes` is none.
+    pub fn new(memory_bytes: Option<usize>) -> Result<Settings> {
+        let mut runtime = RuntimeEnvBuilder::new();
+        if let Some(bytes) = memory_bytes {
+            runtime = runtime.with_memory_pool(Arc::new(FairSpillPool::new(bytes)));
+        }
+        Ok(Settings { runtime: Arc::new(runtime.build()?) })
+    }
 }
 
 /// A session with all functions.
 pub fn session(settings: &Settings, functions: &Functions) -> Result<SessionContext> {
-    let mut config = SessionConfig::new()
+    let config = SessionConfig::new()
         .set_bool("datafusion.execution.parquet.schema_force_view_types", false)
         .set_bool("datafusion.sql_parser.map_string_types_to_utf8view", false)
         // It takes `embed(...)['vector']` apart, and calls the model once a field and below the joins.
         .set_bool("datafusion.optimizer.enable_leaf_expression_pushdown", false)
         .with_information_schema(false);
-    if settings.partitions > 0 {
-        config = config.with_target_partitions(settings.partitions);
-    }
-    let mut runtime = RuntimeEnvBuilder::new();
-    if let Some(bytes) = settings.memory_bytes {
-        runtime = runtime.with_memory_pool(Arc::new(FairSpillPool::new(bytes)));
-    }
-    let context = SessionContext::new_with_config_rt(config, Arc::new(runtime.build()?));
+    let context = SessionContext::new_with_config_rt(config, settings.runtime.clone());
     functions.register(&context);
     Ok(context)
 }
@@ -59,6 +60,16 @@ pub(crate) fn names_parameter(sql: &str, name: &str) -> bool {
     let wanted = format!("${name}");
     sql.match_indices(&wanted)
         .any(|(at, _)| !sql[at + wanted.len()..].starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_'))
+}
+
+/// Whether the SELECT calls the function, however it is written.
+pub(crate) fn calls(sql: &str, function: &str) -> bool {
+    let sql = sql.to_lowercase();
+    sql.match_indices(function).any(|(at, _)| {
+        let word = |c: char| c.is_alphanumeric() || c == '_';
+        !sql[..at].ends_with(word)
+            && sql[at + function.len()..].trim_start_matches(['"', ' ', '\n', '\t', '\r']).starts_with('(')
+    })
 }
 
 /// All rows of a SELECT.
@@ -103,6 +114,14 @@ mod tests {
         for wrong in ["", "much", "3TiBs", "1", "-2GiB"] {
             assert_eq!(memory_bytes(wrong).unwrap_err().exit_code(), 2, "{wrong}");
         }
+    }
+
+    #[test]
+    fn calls_are_found_however_they_are_written() {
+        for sql in ["SELECT embed(x)", "SELECT EMBED (x)", "SELECT \"embed\"\n(x)"] {
+            assert!(calls(sql, "embed"), "{sql}");
+        }
+        assert!(!calls("SELECT my_embed(x)", "embed") && !calls("SELECT embed FROM t", "embed"));
     }
 
     #[test]

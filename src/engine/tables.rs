@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arrow::datatypes::Schema;
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::empty::EmptyTable;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
@@ -12,7 +13,7 @@ use url::Url;
 
 use super::scan::LakeFiles;
 use crate::error::{Context, Error, Result};
-use crate::lake::{DataFile, Lake, Snapshot};
+use crate::lake::{DataFile, Lake, Place, Snapshot};
 use crate::schema::Table;
 
 /// A table of the lake that has no rows.
@@ -53,16 +54,33 @@ pub async fn register(context: &SessionContext, lake: &Lake, table: &'static Tab
     }
 }
 
-/// A job's input: a Parquet file, a folder of them, or a URL of either. Columns are those of all files together.
-pub async fn input(context: &SessionContext, url: &str) -> Result<Arc<dyn TableProvider>> {
-    let url = ListingTableUrl::parse(url).or_usage(format!("{url:?} is not a location"))?;
-    let options = ListingOptions::new(Arc::new(ParquetFormat::default())).with_file_extension(".parquet");
+/// A job's input: a Parquet file, or a folder of them. Columns are those of all files together.
+pub async fn input(context: &SessionContext, place: &Place) -> Result<Arc<dyn TableProvider>> {
+    context.register_object_store(&place.root_url(), place.store.clone());
+    let files: Vec<_> = place.files().await?.into_iter().filter(|f| f.size > 0).collect();
+    let mut urls = Vec::new();
+    for file in files {
+        let mut url = place.root_url();
+        url.set_path(&format!("/{}", file.location));
+        // By URL, so that no character of a path is taken for a pattern.
+        urls.push(ListingTableUrl::try_new(url, None)?);
+    }
+    if urls.is_empty() {
+        return Err(Error::data("there is no Parquet file").at(place.to_string()));
+    }
+    let options = ListingOptions::new(Arc::new(ParquetFormat::default())).with_file_extension("");
+    let config = ListingTableConfig::new_with_multi_paths(urls).with_listing_options(options.clone());
+    let mut schemas = Vec::new();
     let state = context.state();
-    let config = ListingTableConfig::new(url.clone()).with_listing_options(options);
-    let config = config.infer_schema(&state).await.map_err(|e| {
-        Error::data("the input cannot be read as Parquet").at(url.to_string()).source(e.strip_backtrace())
-    })?;
-    Ok(Arc::new(ListingTable::try_new(config)?))
+    for url in &config.table_paths {
+        let schema = options.infer_schema(&state, url).await.map_err(|e| {
+            Error::data("the input cannot be read as Parquet").at(url.to_string()).source(e.strip_backtrace())
+        })?;
+        schemas.push(schema.as_ref().clone());
+    }
+    let schema = Schema::try_merge(schemas).or_data("its files have columns of one name and different types");
+    let schema = schema.map_err(|e| e.at(place.to_string()))?;
+    Ok(Arc::new(ListingTable::try_new(config.with_schema(Arc::new(schema)))?))
 }
 
 /// The tables that a SELECT reads, by name as written (`turns`, `input.turns`).

@@ -25,7 +25,8 @@ pub use write::Unit;
 use crate::error::{Context, Error, Result};
 use crate::schema;
 
-const SHARDS_DEFAULT: u32 = 64;
+/// Shards of a lake whose job names no number.
+pub const SHARDS_DEFAULT: u32 = 64;
 const MARKER: &str = "_memslate.json";
 
 /// A folder of tables, with its format and its number of shards.
@@ -66,11 +67,17 @@ impl Lake {
         }
     }
 
+    /// The lake at `url`, if there is one; refused where its format or its number of shards is another.
+    pub async fn find(url: &str, shards: Option<u32>) -> Result<Option<Lake>> {
+        let place = Place::parse(url)?;
+        let marker = read_marker(&place).await?;
+        marker.map(|marker| Lake::checked(place, marker, shards)).transpose()
+    }
+
     /// Opens a lake that exists.
     pub async fn open(url: &str) -> Result<Lake> {
-        let place = Place::parse(url)?;
-        match read_marker(&place).await? {
-            Some(marker) => Lake::checked(place, marker, None),
+        match Lake::find(url, None).await? {
+            Some(lake) => Ok(lake),
             None => Err(Error::data("there is no lake here")
                 .at(url)
                 .next("make one with `memslate run JOB.toml --lake URL`")),

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use object_store::ObjectStore;
+use futures::TryStreamExt;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use url::Url;
 
 use crate::error::{Context, Error, Result};
@@ -49,6 +50,29 @@ impl Place {
         let mut url = self.url.clone();
         url.set_path("/");
         url
+    }
+
+    /// The file here, or the Parquet files below; none where nothing is. Hidden files and folders are passed over.
+    pub async fn files(&self) -> Result<Vec<ObjectMeta>> {
+        let listed: Vec<ObjectMeta> =
+            self.store.list(Some(&self.path)).try_collect().await.map_err(|e| self.error("cannot list", e))?;
+        let below = |file: &ObjectMeta| {
+            let mut parts = file.location.prefix_match(&self.path).into_iter().flatten();
+            let hidden = parts.any(|p| p.as_ref().starts_with(['_', '.']));
+            !hidden && file.location.extension() == Some("parquet")
+        };
+        let mut files: Vec<ObjectMeta> = listed.into_iter().filter(below).collect();
+        if files.is_empty() {
+            match self.store.head(&self.path).await {
+                Ok(file) => files.push(file),
+                Err(object_store::Error::NotFound { .. }) => {}
+                // A folder is no file.
+                Err(_) if self.is_local() => {}
+                Err(e) => return Err(self.error("cannot read", e)),
+            }
+        }
+        files.sort_by(|a, b| a.location.cmp(&b.location));
+        Ok(files)
     }
 
     pub fn is_local(&self) -> bool {

@@ -61,10 +61,10 @@ async fn bring_up(
 ) -> Result<Snapshot> {
     let work = units(run, table, &snapshot)?;
     summary.stores = work.iter().map(|w| w.stores.len() as u64).sum();
-    let bar = Bar::new(table.name, work.len() as u64);
+    let total = work.len();
+    let bar = Bar::new(table.name, total as u64);
     let mut left = not_done(work, &snapshot).await?;
-    let done = bar.total() - left.len() as u64;
-    bar.skip(done);
+    bar.skip((total - left.len()) as u64);
     let waiting: u64 = left.iter().map(|w| w.stores.len() as u64).sum();
     summary.stores_kept += summary.stores - waiting;
     while !left.is_empty() {

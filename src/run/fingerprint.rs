@@ -49,7 +49,7 @@ pub fn of_select(table: &str, sql: &str, parameters: &[(&str, ScalarValue)], mod
         }
     }
     for (function, hash) in models {
-        if sql.contains(&format!("{function}(")) {
+        if engine::calls(sql, function) {
             print = print.text(function).text(hash);
         }
     }

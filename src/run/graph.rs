@@ -42,6 +42,9 @@ pub fn reads(context: &SessionContext, job: &Job, last: &str) -> Result<BTreeMap
                 continue;
             }
             match ORDER.iter().position(|t| *t == name) {
+                Some(_) if name == "labels" => {
+                    return Err(Error::usage(format!("{table} reads labels, which a run must not know")).at(place));
+                }
                 Some(there) if !from_input(table) && (there < at || (there == at && by_content(table))) => {
                     reads.push(ORDER[there]);
                 }

@@ -1,17 +1,19 @@
 //! Inputs to tables: the job's first SELECTs, checked row by row, numbered, hashed, and laid into shards.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{Int32Type, Int64Type};
 use datafusion::prelude::SessionContext;
 use futures::{StreamExt, TryStreamExt, stream};
-use object_store::{ObjectStore, ObjectStoreExt};
+use object_store::ObjectMeta;
 
 use super::fingerprint::{self, Print, Prints};
+use super::graph;
 use super::mapped::{complete, mapped, nothing};
 use super::prepare::Prepared;
 use super::summary::TableSummary;
+use crate::config::Job;
 use crate::engine;
 use crate::error::{Error, Result};
 use crate::lake::{Outcome, Pending, Place, Snapshot, Unit};
@@ -172,18 +174,13 @@ async fn feed(
 async fn map(run: &Prepared, context: &SessionContext, name: &'static str) -> Result<()> {
     let select = &run.job.sql[name];
     let m = mapped(name);
-    let inputs = inputs(run, name)?;
+    let inputs = inputs(&run.job, context, name).await?;
     context.sql("CREATE SCHEMA input").await?.collect().await?;
-    let mut absent = false;
-    for (input, location, optional) in &inputs {
-        match location {
-            Some(url) => {
-                let provider = engine::input(context, url).await.map_err(|e| e.at(format!("input {input}")))?;
-                context.register_table(format!("input.{input}"), provider)?;
-            }
-            None if *optional => absent = true,
-            None => unreachable!("a missing input is an error before"),
-        }
+    let absent = inputs.iter().any(|i| i.files.is_empty() && i.optional);
+    for input in inputs.iter().filter(|i| !i.files.is_empty()) {
+        let provider = engine::input(context, &input.place).await;
+        let provider = provider.map_err(|e| e.at(format!("input {}", input.name)))?;
+        context.register_table(format!("input.{}", input.name), provider)?;
     }
     let frame = if absent {
         nothing(context, m)?
@@ -195,25 +192,37 @@ async fn map(run: &Prepared, context: &SessionContext, name: &'static str) -> Re
     Ok(())
 }
 
-/// The inputs that a first SELECT reads: name, URL (none where the file is missing and may be), whether optional.
-fn inputs(run: &Prepared, name: &str) -> Result<Vec<(String, Option<String>, bool)>> {
-    let context = run.session()?;
+/// An input that a first SELECT reads.
+struct InputFiles {
+    name: String,
+    place: Place,
+    files: Vec<ObjectMeta>,
+    optional: bool,
+}
+
+async fn inputs(job: &Job, context: &SessionContext, name: &str) -> Result<Vec<InputFiles>> {
     let mut all = Vec::new();
-    for reference in engine::refers_to(&context, &run.job.sql[name].text)? {
+    for reference in engine::refers_to(context, &job.sql[name].text)? {
         let Some(input) = reference.strip_prefix("input.") else { continue };
-        let spec = &run.job.inputs[input];
-        let url = locate(run.job.input.as_deref(), &spec.path)?;
-        let place = Place::parse(&url)?;
-        let there = !place.is_local() || std::path::Path::new(&place.to_string()).exists();
-        if !there && !spec.optional {
-            return Err(Error::data(format!("there is no {place}"))
+        let spec = &job.inputs[input];
+        let place = Place::parse(&locate(job.input.as_deref(), &spec.path)?)?;
+        let files = place.files().await.map_err(|e| e.at(format!("input {input}")))?;
+        if files.is_empty() && !spec.optional {
+            return Err(Error::data(format!("there is no Parquet file at {place}"))
                 .at(format!("input {input}"))
                 .next("name the folder with --input DIR, or the file under [inputs] in the job file"));
         }
-        let url = if place.is_local() { place.to_string() } else { url };
-        all.push((input.to_string(), there.then_some(url), spec.optional));
+        all.push(InputFiles { name: input.to_string(), place, files, optional: spec.optional });
     }
     Ok(all)
+}
+
+/// Whether every input that the tables up to `last` need is there.
+pub async fn check_inputs(job: &Job, context: &SessionContext, last: &str) -> Result<()> {
+    for name in graph::until(last).filter(|t| graph::from_input(t)) {
+        inputs(job, context, name).await?;
+    }
+    Ok(())
 }
 
 fn locate(folder: Option<&str>, path: &str) -> Result<String> {
@@ -233,27 +242,12 @@ async fn input_print(run: &Prepared, name: &'static str) -> Result<i64> {
     let m = mapped(name);
     let parameters = fingerprint::of_select(name, &format!("{} {}", m.checked, m.rows), &run.parameters, &[]);
     let mut print = Print::new("input").long(run.select_print(name)).long(parameters);
-    for (input, url, _) in inputs(run, name)? {
-        print = print.text(&input);
-        let Some(url) = url else { continue };
-        let place = Place::parse(&url)?;
-        let mut files: Vec<_> = match place.store.list(Some(&place.path)).try_collect::<Vec<_>>().await {
-            Ok(files) => files,
-            Err(e) => return Err(Error::transient("cannot list the input").at(url).source(e)),
-        };
-        if files.is_empty() {
-            files.push(
-                place
-                    .store
-                    .head(&place.path)
-                    .await
-                    .map_err(|e| Error::data("cannot read the input").at(&url).source(e))?,
-            );
-        }
-        files.sort_by(|a, b| a.location.cmp(&b.location));
-        for file in files {
+    for input in inputs(&run.job, &run.session()?, name).await? {
+        print = print.text(&input.name);
+        for file in input.files {
+            let tag = file.e_tag.unwrap_or_default();
             let micros = file.last_modified.timestamp_micros();
-            print = print.text(file.location.as_ref()).long(file.size as i64).long(micros);
+            print = print.text(file.location.as_ref()).long(file.size as i64).long(micros).text(&tag);
         }
     }
     Ok(print.end())
@@ -320,17 +314,15 @@ pub async fn count(run: &Prepared) -> Result<(BTreeMap<&'static str, u64>, BTree
     Ok((rows, rejects))
 }
 
-/// Tokens of the inputs' turns and questions, by distinct text: what an encoder would read.
-pub async fn texts(run: &Prepared) -> Result<(SessionContext, BTreeSet<&'static str>)> {
+/// A session with the inputs' turns and requests as they would stand in the lake.
+pub async fn texts(run: &Prepared) -> Result<SessionContext> {
     let context = run.session()?;
-    let mut made = BTreeSet::new();
     for name in ["turns", "requests"] {
         let inner = run.session()?;
         map(run, &inner, name).await?;
         let m = mapped(name);
         let frame = engine::bind(&inner, &format!("{} {}", m.checked, m.rows), &run.parameters).await?;
         context.register_table(name, frame.into_view())?;
-        made.insert(name);
     }
-    Ok((context, made))
+    Ok(context)
 }

@@ -50,13 +50,12 @@ type Sizes = BTreeMap<Store, (u64, u64)>;
 
 /// Plans a job up to the table `last`. Reads inputs and lake, writes nothing.
 pub async fn plan(job: &Job, last: &'static str) -> Result<Plan> {
-    let there = Lake::open(&job.lake).await.ok();
-    let readable = match &there {
+    let readable = match Lake::find(&job.lake, job.shards).await? {
         Some(_) => job.clone(),
         None => Job { lake: "memory:///plan".into(), ..job.clone() },
     };
     let mut run = Prepared::new(&readable, last).await?;
-    let (context, _) = ingest::texts(&run).await?;
+    let context = ingest::texts(&run).await?;
     let sizes = read_inputs(&mut run, &context).await?;
     let mut tables = Vec::new();
     let mut prints: BTreeMap<&'static str, Prints> = run.inputs.clone();

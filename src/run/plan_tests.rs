@@ -29,7 +29,7 @@ fn session() -> SessionContext {
 }
 
 fn parameters(job: &Job) -> Vec<(&'static str, datafusion::common::ScalarValue)> {
-    super::prepare::parameters(job, 64, None, "encoder", "scorer")
+    super::prepare::parameters(job, None, "encoder", "scorer")
 }
 
 /// The physical plan of a table's SELECT, a line an operator, with its depth.

@@ -8,6 +8,7 @@ use arrow::datatypes::{DataType, Schema};
 use datafusion::common::ScalarValue;
 use datafusion::prelude::{DataFrame, SessionContext};
 use serde::Serialize;
+use sha2::{Digest, Sha256};
 
 use super::fingerprint::{self, Prints};
 use super::{graph, ingest};
@@ -55,21 +56,24 @@ impl Prepared {
     /// Loads what the tables up to `last` need, and checks their SELECTs.
     pub async fn new(job: &Job, last: &'static str) -> Result<Prepared> {
         let memory_bytes = job.memory_limit.as_deref().map(engine::memory_bytes).transpose()?;
-        let settings = Settings { memory_bytes, partitions: 0 };
+        let settings = Settings::new(memory_bytes)?;
         let loaded = load(job, last)?;
         let functions = Functions::new(loaded.models);
         let context = engine::session(&settings, &functions)?;
         let reads = graph::reads(&context, job, last)?;
-        let as_of = as_of(job)?;
+        let parameters = parameters(job, as_of(job)?, &loaded.encoder_hash, &loaded.scorer_hash);
+        check_selects(job, &context, &parameters, last).await?;
+        ingest::check_inputs(job, &context, last).await?;
         // The last thing that may fail for a setting is before the first that is written.
         let lake = Lake::open_or_create(&job.lake, job.shards).await?;
-        let parameters = parameters(job, lake.shards(), as_of, &loaded.encoder_hash, &loaded.scorer_hash);
         let model_hashes = vec![
             ("embed", loaded.encoder_hash),
             ("cross_score", loaded.scorer_hash),
             ("rank_score", loaded.ranking_hash),
         ];
-        let prepared = Prepared {
+        let mut parameters = parameters;
+        parameters.push(("shards", ScalarValue::Int64(Some(i64::from(lake.shards())))));
+        Ok(Prepared {
             job: job.clone(),
             lake,
             settings,
@@ -80,9 +84,7 @@ impl Prepared {
             inputs: BTreeMap::new(),
             tables: BTreeMap::new(),
             device: loaded.device,
-        };
-        prepared.check_selects(last).await?;
-        Ok(prepared)
+        })
     }
 
     /// A session without tables.
@@ -116,27 +118,41 @@ impl Prepared {
 
     /// A table's SELECT over the tables of the session, with the columns of `schema.rs` in their order.
     pub async fn select(&self, context: &SessionContext, table: &'static Table) -> Result<DataFrame> {
-        let select = &self.job.sql[table.name];
-        let frame = engine::bind(context, &select.text, &self.parameters).await;
-        frame.and_then(|f| fit(f, table)).map_err(|e| e.at(select.file.display().to_string()))
+        select(&self.job, context, &self.parameters, table).await
     }
+}
 
-    /// Plans every SELECT over empty tables.
-    async fn check_selects(&self, last: &str) -> Result<()> {
-        let context = self.session()?;
-        for name in super::ORDER {
-            context.register_table(name, engine::empty(schema::table(name).expect("a table")))?;
-        }
-        for name in graph::until(last).filter(|t| !graph::from_input(t)) {
-            self.select(&context, schema::table(name).expect("a table")).await?;
-        }
-        Ok(())
+async fn select(
+    job: &Job,
+    context: &SessionContext,
+    parameters: &[(&'static str, ScalarValue)],
+    table: &'static Table,
+) -> Result<DataFrame> {
+    let select = &job.sql[table.name];
+    let frame = engine::bind(context, &select.text, parameters).await;
+    frame.and_then(|f| fit(f, table)).map_err(|e| e.at(select.file.display().to_string()))
+}
+
+/// Plans every SELECT over empty tables.
+async fn check_selects(
+    job: &Job,
+    context: &SessionContext,
+    parameters: &[(&'static str, ScalarValue)],
+    last: &str,
+) -> Result<()> {
+    for name in super::ORDER {
+        context.register_table(name, engine::empty(schema::table(name).expect("a table")))?;
     }
+    for name in graph::until(last).filter(|t| !graph::from_input(t)) {
+        select(job, context, parameters, schema::table(name).expect("a table")).await?;
+    }
+    Ok(())
 }
 
 /// Checks a job and its inputs without running it.
 pub async fn check(job: &Job, last: &'static str) -> Result<Checked> {
-    // The lake is not made by a check: planning needs only its number of shards.
+    // A lake that is there must fit; one that is not there is not made by a check.
+    Lake::find(&job.lake, job.shards).await?;
     let scratch = Job { lake: "memory:///check".into(), ..job.clone() };
     let prepared = Prepared::new(&scratch, last).await?;
     let (rows, rejects) = ingest::count(&prepared).await?;
@@ -178,7 +194,7 @@ fn load(job: &Job, last: &str) -> Result<Loaded> {
                 .next("add `encoder = \"minilm\"` to the job file")
         })?;
         let encoder = Encoder::load(&model::resolve(spec, &folder)?, &batcher)?;
-        encoder_hash = encoder.hash().to_string();
+        encoder_hash = keyed(job, "embeddings", encoder.hash());
         models.encoder = Some(encoder);
     }
     if needs("scores") && job.system.score.method == ScoreMethod::CrossEncoder {
@@ -187,7 +203,7 @@ fn load(job: &Job, last: &str) -> Result<Loaded> {
                 .next("add `scorer = \"bge-reranker-v2-m3\"` or a model's folder to the job file")
         })?;
         let scorer = CrossEncoder::load(&model::resolve(spec, &folder)?, &batcher)?;
-        scorer_hash = scorer.hash().to_string();
+        scorer_hash = keyed(job, "scores", scorer.hash());
         models.cross_encoder = Some(scorer);
     }
     let mut ranking_hash = serde_json::to_string(&job.system.rank).expect("plain data");
@@ -199,6 +215,12 @@ fn load(job: &Job, last: &str) -> Result<Loaded> {
         models.scorer = Some(scorer);
     }
     Ok(Loaded { models, encoder_hash, scorer_hash, ranking_hash, device: format!("{} ({})", info.name, info.detail) })
+}
+
+/// What vectors and logits are addressed by besides their text: the model, and the SELECT that gives it the text.
+fn keyed(job: &Job, table: &str, model: &str) -> String {
+    let select = job.sql.get(table).map_or("", |s| s.text.as_str());
+    crate::system::hex(&Sha256::digest(format!("{model}\n{select}")))
 }
 
 fn scorer(job: &Job) -> Result<Scorer> {
@@ -226,7 +248,6 @@ fn as_of(job: &Job) -> Result<Option<i64>> {
 /// What a SELECT may name with a `$`.
 pub(super) fn parameters(
     job: &Job,
-    shards: u32,
     as_of: Option<i64>,
     encoder_hash: &str,
     scorer_hash: &str,
@@ -240,7 +261,6 @@ pub(super) fn parameters(
         ("encoder_hash", text(encoder_hash)),
         ("scorer_hash", text(scorer_hash)),
         ("zone", ScalarValue::Int32(Some(job.naive_zone_minutes))),
-        ("shards", ScalarValue::Int64(Some(i64::from(shards)))),
     ]
 }
 

@@ -36,10 +36,6 @@ impl Bar {
         Bar { name, bar, plain: Mutex::new(Plain { done: 0, total, rows: 0, started: now, said: now }) }
     }
 
-    pub fn total(&self) -> u64 {
-        self.plain.lock().unwrap_or_else(std::sync::PoisonError::into_inner).total
-    }
-
     /// So many shards were done before.
     pub fn skip(&self, shards: u64) {
         if let Some(bar) = &self.bar {

@@ -10,7 +10,7 @@ use datafusion::prelude::SessionContext;
 
 use crate::engine::{self, Functions, Models, Settings};
 use crate::error::{Context, Error, Result};
-use crate::lake::Lake;
+use crate::lake::{Lake, Place};
 use crate::ranker::{Dataset, Params, Row, Trained, train};
 use crate::schema;
 use crate::system::System;
@@ -76,7 +76,8 @@ pub async fn train_from(lessons: &Lessons<'_>, params: &Params) -> Result<Traine
 async fn register(context: &SessionContext, lake: &Lake, lessons: &Lessons<'_>) -> Result<()> {
     for table in [&schema::TURNS, &schema::REQUESTS, &schema::LABELS, &schema::FEATURES] {
         if table.name == "labels" && lessons.labels != "gold" {
-            let provider = engine::input(context, lessons.labels).await.map_err(|e| e.at("--labels"))?;
+            let provider =
+                engine::input(context, &Place::parse(lessons.labels)?).await.map_err(|e| e.at("--labels"))?;
             context.register_table("given_labels", provider)?;
             let sql = "SELECT coalesce(CAST(tenant_id AS VARCHAR), '') AS tenant_id, CAST(store_id AS VARCHAR) AS store_id, \
                        CAST(request_id AS VARCHAR) AS request_id, CAST(turn_id AS VARCHAR) AS turn_id, \
@@ -140,7 +141,7 @@ pub fn train_params(settings: &[String]) -> Result<Params> {
     table.try_into().map_err(|e: toml::de::Error| Error::usage(e.to_string().trim_end().to_string()).at("--set"))
 }
 
-/// Reads a system by name from `jobs/systems/`, or from a TOML file; gives its folder too.
+/// Reads a system by name from `jobs/systems/`, or from a TOML file.
 pub fn read_system(name: &str) -> Result<System> {
     let file = if name.ends_with(".toml") { name.to_string() } else { format!("jobs/systems/{name}.toml") };
     let path = Path::new(&file);
