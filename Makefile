@@ -7,7 +7,7 @@ MEMSLATE := $(TARGET)/release/memslate
 TOOLS := . .ci/tools.sh &&
 OUT := out
 
-.PHONY: all demo build model test format lint check-tools ranker clean-out
+.PHONY: all demo build model test format lint
 
 all: build
 

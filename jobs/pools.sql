@@ -17,8 +17,11 @@ FROM (
     FROM (
       SELECT
         t.tenant_id, t.store_id, arrow_cast(0, 'Int8') AS kind, t.turn_ordinal AS ordinal, t.turn_id AS id,
-        t.content AS text, t.language, t.content_hash, e.vector, t.spoken_at AS at
-      FROM turns AS t
+        t.content AS text, t.language, t.content_hash, e.vector, coalesce(t.spoken_at, t.session_at) AS at
+      FROM (
+        -- A turn without a time of its own is as old as its session.
+        SELECT *, min(spoken_at) OVER (PARTITION BY tenant_id, store_id, session_id) AS session_at FROM turns
+      ) AS t
       LEFT JOIN embeddings AS e
         ON e.content_hash = t.content_hash AND e.purpose = 'passage' AND e.encoder_hash = $encoder_hash
       UNION ALL

@@ -1,12 +1,14 @@
--- The order in which a pool is filled. A turn that could not be scored comes last, and ties go to the earlier turn.
+-- The order in which a pool is filled. Turns that could not be scored come last, in the fused order; ties go to the
+-- earlier turn.
 SELECT
   tenant_id, store_id, request_id, turn_id, turn_ordinal, score,
   CAST(row_number() OVER (
-    PARTITION BY tenant_id, store_id, request_id ORDER BY score DESC NULLS LAST, turn_ordinal
+    PARTITION BY tenant_id, store_id, request_id
+    ORDER BY score DESC NULLS LAST, CASE WHEN score IS NULL THEN pool_position END, turn_ordinal
   ) AS INT) AS rank
 FROM (
   SELECT
-    tenant_id, store_id, request_id, turn_id, turn_ordinal,
+    tenant_id, store_id, request_id, turn_id, turn_ordinal, pool_position,
     rank_score(named_struct(
       'pool_position', pool_position,
       'bm25_score', bm25_score,

@@ -1,9 +1,14 @@
--- Every request gets a row: the fill of its ranking, or a status that says why there is none.
+-- Every request gets a row: the fill of its ranking, and a status that says why it is not what it could be.
 SELECT
   r.tenant_id, r.store_id, r.request_id,
   coalesce(r.asked_at, $as_of, w.watermark) AS reference_at,
   w.watermark,
-  CASE WHEN w.store_id IS NULL THEN 'unknown_store' ELSE s.slate['status'] END AS status,
+  CASE
+    WHEN w.store_id IS NULL THEN 'unknown_store'
+    -- The encoder failed on the question, or on a turn of its store: recall did not see all that it should.
+    WHEN q.content_hash IS NOT NULL AND q.vector IS NULL OR w.without_vector > 0 THEN 'degraded'
+    ELSE s.slate['status']
+  END AS status,
   s.slate['turn_ids'] AS turn_ids,
   s.slate['tokens'] AS tokens,
   $budget_tokens AS budget_tokens,
@@ -34,6 +39,13 @@ FROM (
   GROUP BY r.tenant_id, r.store_id, r.request_id
 ) AS s
 JOIN requests AS r ON r.tenant_id = s.tenant_id AND r.store_id = s.store_id AND r.request_id = s.request_id
+LEFT JOIN embeddings AS q
+  ON q.content_hash = r.question_hash AND q.purpose = 'query' AND q.encoder_hash = $encoder_hash
 LEFT JOIN (
-  SELECT tenant_id, store_id, max(spoken_at) AS watermark FROM turns GROUP BY tenant_id, store_id
+  SELECT t.tenant_id, t.store_id, max(t.spoken_at) AS watermark,
+    count(*) FILTER (WHERE e.content_hash IS NOT NULL AND e.vector IS NULL) AS without_vector
+  FROM turns AS t
+  LEFT JOIN embeddings AS e
+    ON e.content_hash = t.content_hash AND e.purpose = 'passage' AND e.encoder_hash = $encoder_hash
+  GROUP BY t.tenant_id, t.store_id
 ) AS w ON w.tenant_id = r.tenant_id AND w.store_id = r.store_id

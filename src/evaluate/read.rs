@@ -183,12 +183,12 @@ fn session_starts(turns: &[RecordBatch]) -> BTreeMap<String, i64> {
 /// The system's partition: the one that is named, or the only one.
 async fn choose(lake: &Lake, system: Option<&str>) -> Result<String> {
     let mut all: Vec<String> = Vec::new();
+    // A system whose run stopped before its slates counts only where there is nothing else.
     for table in [&schema::SLATES, &schema::POOLS] {
-        if let Some(snapshot) = lake.existing(table).await? {
+        if let (true, Some(snapshot)) = (all.is_empty(), lake.existing(table).await?) {
             all.extend(snapshot.partitions()?.into_iter().map(|p| p[0].clone()));
         }
     }
-    all.sort();
     all.dedup();
     let found: Vec<&String> = match system {
         None => all.iter().collect(),

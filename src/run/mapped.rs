@@ -125,7 +125,7 @@ fn convert(column: &str, given: &DataType, kind: Kind, name: &str) -> Result<Exp
         Kind::Text if is_text => Ok(cast(expression, DataType::Utf8)),
         Kind::Text if column.ends_with("_id") && given.is_integer() => Ok(cast(expression, DataType::Utf8)),
         Kind::Text => wrong("text"),
-        Kind::Int if given.is_integer() || given == &DataType::Null => Ok(cast(expression, DataType::Int32)),
+        Kind::Int if given.is_integer() || given == &DataType::Null => Ok(cast(expression, DataType::Int64)),
         Kind::Int => wrong("a whole number"),
         _ if is_text => Ok(cast(expression, DataType::Utf8)),
         _ => {

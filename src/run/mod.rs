@@ -48,7 +48,8 @@ pub async fn run(job: &Job, last: &'static str) -> Result<Summary> {
     let mut prepared = Prepared::new(job, last).await?;
     let mut summary = Summary::begin(job, started);
     // What the tables' system is, for those who read them.
-    let system = serde_json::to_vec_pretty(&job.system).expect("plain data");
+    let system = crate::system::System { slate: prepare::slate(job), ..job.system.clone() };
+    let system = serde_json::to_vec_pretty(&system).expect("plain data");
     prepared.lake.put(&format!("_systems/{}.json", job.system.partition()), system).await?;
     for table in graph::until(last) {
         let done = match table {

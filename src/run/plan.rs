@@ -179,7 +179,8 @@ async fn embeddings(run: &Prepared, context: &SessionContext) -> Result<Estimate
     Ok(estimate)
 }
 
-/// The pairs of the pools that are to be made, each with the mean length of a turn.
+/// The pairs of the pools that are to be made, and those of the pools that are there and have no logit yet; each with
+/// the mean length of a question and a turn.
 async fn scores(
     run: &Prepared,
     prints: &BTreeMap<&'static str, Prints>,
@@ -189,7 +190,7 @@ async fn scores(
     let mut estimate = Estimate { table: "scores", ..Default::default() };
     let Some(cross) = &run.functions.models().cross_encoder else { return Ok(estimate) };
     let pools = derived(run, "pools", &prints["pools"], sizes).await?;
-    estimate.rows_to_compute = pools.rows_to_compute;
+    estimate.rows_to_compute = pools.rows_to_compute + unscored(run, context).await?;
     let sql = "SELECT CAST(coalesce((SELECT avg(tokens) FROM turns), 0) \
                + coalesce((SELECT avg(count_tokens(question)) FROM requests), 0) AS BIGINT)";
     let batches = engine::collect(context, sql, &[]).await?;
@@ -205,6 +206,22 @@ async fn scores(
         estimate.seconds = Some(began.elapsed().as_secs_f64() / pairs.len() as f64 * estimate.rows_to_compute as f64);
     }
     Ok(estimate)
+}
+
+/// Pairs of the pools in the lake, as far as their turns and requests are those of the inputs, without a logit.
+async fn unscored(run: &Prepared, context: &SessionContext) -> Result<u64> {
+    let Some(pools) = run.lake.existing(&schema::POOLS).await? else { return Ok(0) };
+    engine::register_snapshot(context, &run.lake, &pools, &[&run.job.system.partition()], "pools")?;
+    engine::register(context, &run.lake, &schema::SCORES, &[]).await?;
+    let sql = "SELECT count(*) FROM (
+        SELECT DISTINCT r.shard, r.question_hash, t.content_hash FROM pools AS p
+        JOIN requests AS r ON r.tenant_id = p.tenant_id AND r.store_id = p.store_id AND r.request_id = p.request_id
+        JOIN turns AS t ON t.tenant_id = p.tenant_id AND t.store_id = p.store_id AND t.turn_id = p.turn_id
+      ) AS pairs LEFT ANTI JOIN scores AS s
+      ON s.shard = pairs.shard AND s.question_hash = pairs.question_hash AND s.content_hash = pairs.content_hash
+      AND s.scorer_hash = $scorer_hash";
+    let batches = engine::collect(context, sql, &run.parameters).await?;
+    Ok(batches.iter().map(|b| b.column(0).as_primitive::<Int64Type>().value(0) as u64).sum())
 }
 
 impl fmt::Display for Plan {

@@ -255,13 +255,22 @@ pub(super) fn parameters(
     let text = |s: &str| ScalarValue::Utf8(Some(s.to_string()));
     vec![
         ("recall", json(&job.system.recall)),
-        ("slate", json(&job.system.slate)),
+        ("slate", json(&slate(job))),
         ("budget_tokens", ScalarValue::Int32(i32::try_from(job.budget_tokens).ok())),
         ("as_of", ScalarValue::TimestampMicrosecond(as_of, Some("UTC".into()))),
         ("encoder_hash", text(encoder_hash)),
         ("scorer_hash", text(scorer_hash)),
         ("zone", ScalarValue::Int32(Some(job.naive_zone_minutes))),
     ]
+}
+
+/// The slate's choices, with the zone in which the job's times are read and shown.
+pub(super) fn slate(job: &Job) -> crate::system::Slate {
+    let mut slate = job.system.slate.clone();
+    if slate.zone_minutes == 0 {
+        slate.zone_minutes = job.naive_zone_minutes;
+    }
+    slate
 }
 
 /// Plain data as JSON text.

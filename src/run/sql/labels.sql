@@ -15,6 +15,7 @@ WITH checked AS (
         WHEN request_id IS NULL THEN 'request_id is missing'
         WHEN turn_id IS NULL THEN 'turn_id is missing'
         WHEN relevance IS NULL THEN 'relevance is missing'
+        WHEN relevance NOT BETWEEN -2147483648 AND 2147483647 THEN concat('relevance ', CAST(relevance AS VARCHAR), ' is out of range')
         WHEN relevance < 0 THEN concat('relevance ', CAST(relevance AS VARCHAR), ' is below 0')
       END AS reason
     FROM mapped

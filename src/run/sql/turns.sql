@@ -5,7 +5,8 @@ WITH checked AS (
       WHEN reason IS NOT NULL THEN reason
       WHEN row_number() OVER (
         PARTITION BY tenant_id, store_id, turn_id, reason IS NULL
-        ORDER BY given_ordinal NULLS LAST, spoken_at NULLS LAST, given_position NULLS LAST, content
+        ORDER BY given_ordinal NULLS LAST, spoken_at NULLS LAST, given_position NULLS LAST, content, session_id, role,
+          given_session, speaker, language, added_at
       ) > 1 THEN concat('turn_id ', turn_id, ' occurs twice in the store')
     END AS problem
   FROM (
@@ -20,6 +21,9 @@ WITH checked AS (
         WHEN role IS NULL THEN 'role is missing'
         WHEN lower(role) NOT IN ('user', 'assistant', 'system', 'tool')
           THEN concat('role ', role, ' is none of user, assistant, system, tool')
+        WHEN turn_ordinal NOT BETWEEN -2147483648 AND 2147483647 THEN concat('turn_ordinal ', CAST(turn_ordinal AS VARCHAR), ' is out of range')
+        WHEN session_ordinal NOT BETWEEN -2147483648 AND 2147483647 THEN concat('session_ordinal ', CAST(session_ordinal AS VARCHAR), ' is out of range')
+        WHEN position NOT BETWEEN -2147483648 AND 2147483647 THEN concat('position ', CAST(position AS VARCHAR), ' is out of range')
         WHEN spoken_at IS NOT NULL AND instant(spoken_at, $zone) IS NULL
           THEN concat('spoken_at ', CAST(spoken_at AS VARCHAR), ' cannot be read as a time')
         WHEN added_at IS NOT NULL AND instant(added_at, $zone) IS NULL

@@ -5,17 +5,15 @@
   SELECT *,
     CAST(row_number() OVER (
       PARTITION BY tenant_id, store_id
-      ORDER BY given_ordinal NULLS LAST, session_at NULLS LAST, given_session NULLS LAST, session_id,
-        given_position NULLS LAST, spoken_at NULLS LAST, turn_id
+      ORDER BY given_ordinal NULLS LAST, session_at NULLS LAST, given_session NULLS LAST,
+        length(session_id), session_id, given_position NULLS LAST, spoken_at NULLS LAST, length(turn_id), turn_id
     ) - 1 AS INT) AS turn_ordinal
   FROM started
 ), sessions AS (
   SELECT *, min(turn_ordinal) OVER (PARTITION BY tenant_id, store_id, session_id) AS session_first FROM placed
 ), numbered AS (
   SELECT *,
-    CAST(coalesce(given_session, dense_rank() OVER (
-      PARTITION BY tenant_id, store_id ORDER BY session_first
-    ) - 1) AS INT) AS session_ordinal,
+    CAST(dense_rank() OVER (PARTITION BY tenant_id, store_id ORDER BY session_first) - 1 AS INT) AS session_ordinal,
     CAST(coalesce(given_position, row_number() OVER (
       PARTITION BY tenant_id, store_id, session_id ORDER BY turn_ordinal
     ) - 1) AS INT) AS position
@@ -24,13 +22,14 @@
   SELECT
     tenant_id, store_id, session_id, turn_id, turn_ordinal, session_ordinal, position, spoken_at, added_at, role,
     speaker, content, coalesce(language, detect_language(content)) AS language,
-    CASE WHEN trim(content) <> '' THEN sha256(content) END AS content_hash,
+    CASE WHEN regexp_like(content, '\S') THEN sha256(content) END AS content_hash,
     count_tokens(content) AS tokens
   FROM numbered
 )
 SELECT *,
   bit_xor(fingerprint(
-    turn_id, session_id, turn_ordinal, session_ordinal, position, spoken_at, added_at, role, speaker, content, language
+    turn_id, session_id, turn_ordinal, session_ordinal, position, spoken_at, added_at, role, speaker, content, language,
+    tokens
   )) OVER (PARTITION BY tenant_id, store_id) AS store_fingerprint,
   shard_of(tenant_id, store_id, $shards) AS shard
 FROM hashed
