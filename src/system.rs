@@ -40,12 +40,16 @@ pub struct Recall {
     pub lists: Vec<List>,
 }
 
-/// A recall list with its weight in the fusion.
+/// A recall list with its name and its weight in the fusion. Lists of one kind may stand side by side, each under a
+/// name of its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum List {
     /// Okapi BM25 over words.
     Bm25 {
+        /// See [`List::name`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
         #[serde(default = "one")]
         weight: f64,
         #[serde(default = "default_k1")]
@@ -60,6 +64,9 @@ pub enum List {
     },
     /// Cosine of the encoder's vectors.
     Dense {
+        /// See [`List::name`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
         #[serde(default = "one")]
         weight: f64,
     },
@@ -156,8 +163,15 @@ impl Default for Recall {
             depth: 0,
             deduplicate: true,
             lists: vec![
-                List::Bm25 { weight: 1.0, k1: default_k1(), b: default_b(), stem: true, tokens: Tokens::Unicode },
-                List::Dense { weight: 1.0 },
+                List::Bm25 {
+                    name: None,
+                    weight: 1.0,
+                    k1: default_k1(),
+                    b: default_b(),
+                    stem: true,
+                    tokens: Tokens::Unicode,
+                },
+                List::Dense { name: None, weight: 1.0 },
             ],
         }
     }
@@ -202,17 +216,18 @@ fn default_b() -> f64 {
 }
 
 impl List {
-    /// The name under which the list stands in `pools.lists`.
-    pub fn name(&self) -> &'static str {
-        match self {
-            List::Bm25 { .. } => "bm25",
-            List::Dense { .. } => "dense",
-        }
+    /// The name under which the list stands in `pools.lists`: the given one, else the kind.
+    pub fn name(&self) -> &str {
+        let (given, kind) = match self {
+            List::Bm25 { name, .. } => (name, "bm25"),
+            List::Dense { name, .. } => (name, "dense"),
+        };
+        given.as_deref().unwrap_or(kind)
     }
 
     pub fn weight(&self) -> f64 {
         match self {
-            List::Bm25 { weight, .. } | List::Dense { weight } => *weight,
+            List::Bm25 { weight, .. } | List::Dense { weight, .. } => *weight,
         }
     }
 }
@@ -235,8 +250,14 @@ impl System {
             );
         }
         for (i, list) in recall.lists.iter().enumerate() {
+            let word = |c: char| matches!(c, 'a'..='z' | '0'..='9' | '_');
+            if list.name().is_empty() || !list.name().chars().all(word) {
+                return Err(Error::usage(format!("recall.lists has the name {:?}", list.name()))
+                    .next("a list's name is of the characters a-z, 0-9 and _"));
+            }
             if recall.lists[..i].iter().any(|l| l.name() == list.name()) {
-                return Err(Error::usage(format!("recall.lists names {:?} twice", list.name())));
+                return Err(Error::usage(format!("recall.lists names {:?} twice", list.name()))
+                    .next("give each list a `name` of its own; without one it is named after its kind"));
             }
             if !(list.weight().is_finite() && list.weight() > 0.0) {
                 return Err(Error::usage(format!("the weight of list {:?} must be above 0", list.name())));
@@ -324,6 +345,44 @@ mod tests {
         let c = System::parse("x", "[recall]\npool_size = 65\n").unwrap();
         assert_eq!(a.hash(), b.hash());
         assert_ne!(a.hash(), c.hash());
+    }
+
+    /// Hashes name partitions of lakes that exist: what is left out must not show in what is hashed.
+    #[test]
+    fn settings_left_out_are_not_hashed() {
+        let plain = concat!(
+            r#"{"recall":{"pool_size":128,"rrf_k":60.0,"depth":0,"deduplicate":true,"lists":["#,
+            r#"{"kind":"bm25","weight":1.0,"k1":0.9,"b":0.4,"stem":true,"tokens":"unicode"},"#,
+            r#"{"kind":"dense","weight":1.0}]},"score":{"method":"none"},"#,
+            r#""rank":{"method":"column","ranker":null,"features":[],"column":"pool_position","descending":false},"#,
+            r#""slate":{"rendering":"sessions","gap_cut":null}}"#,
+        );
+        let system = System::parse("recall_order", "").unwrap();
+        assert_eq!(serde_json::to_string(&system).unwrap(), plain);
+        assert_eq!(system.hash(), hex(&Sha256::digest(plain)));
+    }
+
+    #[test]
+    fn lists_of_one_kind_have_names() {
+        let lists = |first: &str, second: &str| {
+            System::parse("s", &format!("[[recall.lists]]\nkind = \"bm25\"\n{first}\n[[recall.lists]]\n{second}"))
+        };
+        let system = lists("", "kind = \"bm25\"\nname = \"exact_2\"\nstem = false").unwrap();
+        assert_eq!(system.recall.lists.iter().map(List::name).collect::<Vec<_>>(), ["bm25", "exact_2"]);
+        // A system is kept as JSON beside its tables.
+        let kept: System = serde_json::from_str(&serde_json::to_string(&system).unwrap()).unwrap();
+        assert_eq!(kept.recall, system.recall);
+        for (first, second, says) in [
+            ("", "kind = \"bm25\"", "\"bm25\" twice"),
+            ("name = \"a\"", "kind = \"dense\"\nname = \"a\"", "\"a\" twice"),
+            ("name = \"dense\"", "kind = \"dense\"", "\"dense\" twice"),
+            ("name = \"BM25\"", "kind = \"dense\"", "\"BM25\""),
+            ("name = \"\"", "kind = \"dense\"", "the name \"\""),
+        ] {
+            let e = lists(first, second).unwrap_err();
+            assert_eq!(e.class, crate::error::Class::Usage);
+            assert!(e.to_string().contains(says), "{first:?} {second:?} -> {e}");
+        }
     }
 
     #[test]

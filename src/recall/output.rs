@@ -12,6 +12,7 @@ use super::pool::Pooled;
 use super::store::Store;
 use crate::error::Result;
 use crate::schema;
+use crate::system::List;
 
 /// A row of a pool. Column names are those of the pools table.
 static FIELDS: LazyLock<Fields> = LazyLock::new(|| {
@@ -32,8 +33,8 @@ pub fn data_type() -> DataType {
     DataType::List(schema::item(DataType::Struct(FIELDS.clone())))
 }
 
-/// One list that holds all pools of the store.
-pub fn to_arrow(store: &Store, pooled: &[Pooled]) -> Result<ListArray> {
+/// One list that holds all pools of the store, which were made of these lists.
+pub fn to_arrow(store: &Store, of: &[List], pooled: &[Pooled]) -> Result<ListArray> {
     let request = |p: &Pooled| store.request(p.request);
     let turn = |p: &Pooled| store.turn(p.turn);
     let columns: Vec<ArrayRef> = vec![
@@ -45,17 +46,17 @@ pub fn to_arrow(store: &Store, pooled: &[Pooled]) -> Result<ListArray> {
         ),
         Arc::new(Int32Array::from_iter_values(pooled.iter().map(|p| p.pool_position))),
         Arc::new(Float64Array::from_iter_values(pooled.iter().map(|p| p.rrf_score))),
-        Arc::new(lists(pooled)?),
+        Arc::new(lists(of, pooled)?),
     ];
     let rows = StructArray::try_new_with_length(FIELDS.clone(), columns, None, pooled.len())?;
     one_list(rows)
 }
 
 /// Each turn's places, as [`schema::lists`].
-fn lists(pooled: &[Pooled]) -> Result<ListArray> {
+fn lists(of: &[List], pooled: &[Pooled]) -> Result<ListArray> {
     let places = || pooled.iter().flat_map(|p| &p.places);
     let columns: Vec<ArrayRef> = vec![
-        Arc::new(places().map(|p| Some(p.list)).collect::<StringArray>()),
+        Arc::new(places().map(|p| Some(of[p.list].name())).collect::<StringArray>()),
         Arc::new(places().map(|p| Some(p.score)).collect::<Float64Array>()),
         Arc::new(places().map(|p| Some(p.rank)).collect::<Int32Array>()),
     ];

@@ -23,8 +23,8 @@ pub struct Pooled {
 /// A turn's place in one list.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Place {
-    /// The list's name in the system.
-    pub list: &'static str,
+    /// Counted as in [`Recall::lists`].
+    pub list: usize,
     pub score: f64,
     /// From 1.
     pub rank: i32,
@@ -82,7 +82,7 @@ fn one(
         let place = |list: usize| {
             let rank = ranks[list][turn.turn];
             let hit = hits[list].get((rank as usize).checked_sub(1)?)?;
-            Some(Place { list: recall.lists[list].name(), score: hit.score, rank: rank as i32 })
+            Some(Place { list, score: hit.score, rank: rank as i32 })
         };
         pooled.push(Pooled {
             request: index,
@@ -113,7 +113,12 @@ fn unless_zero(n: usize) -> usize {
 mod tests {
     use super::*;
     use crate::recall::store::{Request, StoreBuilder, Turn};
+    use crate::system::{List, Tokens};
     use half::f16;
+
+    /// The lists of a default system.
+    const BM25: usize = 0;
+    const DENSE: usize = 1;
 
     fn vector(values: [f32; 2]) -> Vec<u8> {
         values.iter().flat_map(|&v| f16::from_f32(v).to_le_bytes()).collect()
@@ -140,10 +145,38 @@ mod tests {
         assert_eq!((pooled[0].turn, pooled[0].pool_position, pooled[0].rrf_score), (1, 1, 1.0 / 61.0 + 1.0 / 61.0));
         assert_eq!((pooled[1].turn, pooled[1].pool_position, pooled[1].rrf_score), (0, 2, 1.0 / 62.0));
         let places: Vec<_> = pooled[0].places.iter().map(|p| (p.list, p.rank)).collect();
-        assert_eq!(places, [("bm25", 1), ("dense", 1)]);
-        assert_eq!(pooled[1].places, [Place { list: "dense", score: 0.5, rank: 2 }]);
+        assert_eq!(places, [(BM25, 1), (DENSE, 1)]);
+        assert_eq!(pooled[1].places, [Place { list: DENSE, score: 0.5, rank: 2 }]);
         // idf ln(1 + 1.5/1.5), all lengths equal: ln 2 / 1.9.
         assert!((pooled[0].places[0].score - 2f64.ln() / 1.9).abs() < 1e-15);
+    }
+
+    #[test]
+    fn two_lists_of_a_kind_each_have_their_say() {
+        let mut rows = StoreBuilder::default();
+        rows.push_turn(Turn { language: Some("en"), ..turn(0, "a", "dogs dogs") });
+        rows.push_turn(Turn { language: Some("en"), ..turn(1, "b", "dog") });
+        rows.push_request(Request { id: "q", question: "dog", ..Default::default() });
+        let store = rows.finish();
+        let stems = |name: &str, stem| List::Bm25 {
+            name: Some(name.into()),
+            weight: 1.0,
+            k1: 1.0,
+            b: 0.0,
+            stem,
+            tokens: Tokens::Unicode,
+        };
+        let recall = Recall { lists: vec![stems("stems", true), stems("words", false)], ..Recall::default() };
+        let pooled = pool(&store, &recall).unwrap();
+        // As stems a has the word twice and comes first; as words only b has it. b: 1/62 + 1/61, a: 1/61.
+        let places = |p: &Pooled| -> Vec<_> { p.places.iter().map(|p| (p.list, p.rank)).collect() };
+        assert_eq!(names(&store, &pooled), ["b", "a"]);
+        assert_eq!((places(&pooled[0]), places(&pooled[1])), (vec![(0, 2), (1, 1)], vec![(0, 1)]));
+        assert_eq!(pooled[0].rrf_score, 1.0 / 62.0 + 1.0 / 61.0);
+        // idf as stems ln(1 + 0.5/2.5), as words ln(1 + 1.5/1.5); tf / (tf + 1).
+        let near = |place: &Place, score: f64| (place.score - score).abs() < 1e-15;
+        assert!(near(&pooled[0].places[0], 1.2f64.ln() / 2.0) && near(&pooled[0].places[1], 2f64.ln() / 2.0));
+        assert!(near(&pooled[1].places[0], 1.2f64.ln() * 2.0 / 3.0));
     }
 
     #[test]
@@ -156,7 +189,7 @@ mod tests {
         let store = rows.finish();
         let pooled = pool(&store, &Recall::default()).unwrap();
         assert_eq!(names(&store, &pooled), ["b", "a"]);
-        assert!(pooled.iter().all(|p| p.places.iter().all(|place| place.list == "dense")));
+        assert!(pooled.iter().all(|p| p.places.iter().all(|place| place.list == DENSE)));
     }
 
     #[test]

@@ -98,7 +98,7 @@ fn settings(args: &AccumulatorArgs) -> Result<system::Recall> {
 
 fn empty() -> Result<ScalarValue> {
     let store = StoreBuilder::default().finish();
-    Ok(ScalarValue::List(Arc::new(output::to_arrow(&store, &[])?)))
+    Ok(ScalarValue::List(Arc::new(output::to_arrow(&store, &[], &[])?)))
 }
 
 /// Gathers the rows of one store.
@@ -116,7 +116,7 @@ impl Accumulator for OneStore {
     fn evaluate(&mut self) -> Result<ScalarValue> {
         let store = std::mem::take(&mut self.rows).finish();
         let pooled = pool(&store, &self.settings)?;
-        Ok(ScalarValue::List(Arc::new(output::to_arrow(&store, &pooled)?)))
+        Ok(ScalarValue::List(Arc::new(output::to_arrow(&store, &self.settings.lists, &pooled)?)))
     }
 
     fn size(&self) -> usize {

@@ -13,7 +13,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use half::f16;
 
 use crate::error::{Class, Error};
-use crate::system::Recall;
+use crate::system::{Recall, System};
 
 /// A row: store, kind (0 turn, 1 request), ordinal, id, text, vector, time.
 type Row<'a> = (&'a str, i8, i32, &'a str, Option<&'a str>, Option<[f32; 2]>, Option<i64>);
@@ -191,6 +191,32 @@ async fn places_are_told_by_the_lists_name() {
     assert_eq!(floats("ds"), [Some(1.0), Some(0.0), Some(1.0)]);
     assert!(floats("bs")[1].is_none() && floats("bs")[0] > floats("bs")[2]);
     assert_eq!((ints("none"), floats("nothing")), (vec![None; 3], vec![None; 3]));
+}
+
+#[tokio::test]
+async fn lists_of_one_kind_stand_under_their_names() {
+    let context = session(&[&[
+        ("s", 0, 0, "a", Some("dogs dogs"), None, None),
+        ("s", 0, 1, "b", Some("dog"), None, None),
+        ("s", 1, 0, "q", Some("dog"), None, None),
+    ]]);
+    let text = "[[recall.lists]]\nkind = \"bm25\"\nname = \"stems\"\n
+                [[recall.lists]]\nkind = \"bm25\"\nname = \"words\"\nstem = false";
+    let recall = serde_json::to_string(&System::parse("s", text).unwrap().recall).unwrap();
+    let sql = format!(
+        "SELECT turn_id, list_rank(lists, 'stems') AS stems, list_rank(lists, 'words') AS words,
+                list_rank(lists, 'bm25') AS bm25, lists[1]['name'] AS first
+         FROM ({}) ORDER BY pool_position",
+        flat(&sorted_sql(&recall))
+    );
+    let rows = run(&context, &sql).await.unwrap();
+    // As stems, a has the word twice; as words, only b has it.
+    assert_eq!(texts(&rows, "turn_id"), ["b", "a"]);
+    assert_eq!(
+        (texts(&rows, "stems"), texts(&rows, "words")),
+        (vec!["2".into(), "1".into()], vec!["1".into(), "".into()])
+    );
+    assert_eq!((texts(&rows, "bm25"), texts(&rows, "first")), (vec![String::new(); 2], vec!["stems".to_string(); 2]));
 }
 
 #[tokio::test]
