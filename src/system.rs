@@ -130,7 +130,13 @@ pub struct Slate {
     pub rendering: Rendering,
     /// Cuts the ranking at its largest gap before the fill (Adaptive-k).
     pub gap_cut: Option<GapCut>,
+    /// The zone in which headers show times, in minutes east of UTC: "yesterday" is told from the local date.
+    #[serde(skip_serializing_if = "is_utc")]
+    pub zone_minutes: i32,
 }
+
+/// No zone of a reader, real or written, is further from UTC.
+const MAX_ZONE_MINUTES: i32 = 18 * 60;
 
 /// How the reader sees the turns. The budget is on the rendered text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -192,7 +198,7 @@ impl Default for Rank {
 
 impl Default for Slate {
     fn default() -> Self {
-        Slate { rendering: Rendering::Sessions, gap_cut: None }
+        Slate { rendering: Rendering::Sessions, gap_cut: None, zone_minutes: 0 }
     }
 }
 
@@ -207,6 +213,9 @@ fn one() -> f64 {
 }
 fn yes() -> bool {
     true
+}
+fn is_utc(zone_minutes: &i32) -> bool {
+    *zone_minutes == 0
 }
 fn default_k1() -> f64 {
     0.9
@@ -294,6 +303,11 @@ impl System {
         {
             return Err(Error::usage("slate.gap_cut needs head and tail from 0 to below 1"));
         }
+        let zone = self.slate.zone_minutes;
+        if !(-MAX_ZONE_MINUTES..=MAX_ZONE_MINUTES).contains(&zone) {
+            return Err(Error::usage(format!("slate.zone_minutes is {zone}, more than 18 hours from UTC"))
+                .next("write minutes east of UTC from -1080 to 1080, such as 540 for +09:00"));
+        }
         Ok(())
     }
 
@@ -363,6 +377,18 @@ mod tests {
     }
 
     #[test]
+    fn a_zone_is_a_choice_of_the_system() {
+        let of = |minutes: i32| System::parse("s", &format!("[slate]\nzone_minutes = {minutes}")).unwrap();
+        assert_eq!([-1080, 540, 1080].map(|m| of(m).slate.zone_minutes), [-1080, 540, 1080]);
+        assert_eq!(of(0).hash(), System::parse("s", "").unwrap().hash());
+        assert_ne!(of(540).hash(), of(0).hash());
+        assert_eq!(
+            serde_json::from_str::<Slate>(&serde_json::to_string(&of(540).slate).unwrap()).unwrap(),
+            of(540).slate
+        );
+    }
+
+    #[test]
     fn lists_of_one_kind_have_names() {
         let lists = |first: &str, second: &str| {
             System::parse("s", &format!("[[recall.lists]]\nkind = \"bm25\"\n{first}\n[[recall.lists]]\n{second}"))
@@ -395,6 +421,8 @@ mod tests {
             ("[rank]\ncolumn = \"bm25\"", "known features"),
             ("[rank]\nmethod = \"lightgbm\"", "rank.ranker"),
             ("[slate.gap_cut]\nhead = 2.0", "gap_cut"),
+            ("[slate]\nzone_minutes = 1081", "zone_minutes"),
+            ("[slate]\nzone_minutes = -1081", "zone_minutes"),
         ] {
             let e = System::parse("s", text).unwrap_err();
             assert_eq!(e.class, crate::error::Class::Usage);

@@ -112,7 +112,7 @@ impl Reader {
             if session_first {
                 let at = started.get(&turn.session_id).copied();
                 let ordinal = i32::try_from(turn.session_ordinal).unwrap_or(i32::MAX);
-                cost += costs.tokens(&render::header(ordinal, at));
+                cost += costs.tokens(&render::header(ordinal, at, self.slate.zone_minutes));
             }
             Ok(cost)
         })

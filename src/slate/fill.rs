@@ -83,7 +83,8 @@ pub fn fill(items: &[Item], budget_tokens: i64, settings: &system::Slate, costs:
         }
         let session = item.session_ordinal;
         let date = started.get(&session).copied().flatten();
-        let header = (!page.headers.contains_key(&session)).then(|| render::header(session, date));
+        let header =
+            (!page.headers.contains_key(&session)).then(|| render::header(session, date, settings.zone_minutes));
         let line = render::line(settings.rendering, item.role, content);
         let cost = costs.tokens(&line) + header.as_ref().map_or(0, |h| costs.tokens(h));
         if cost <= left {
@@ -197,6 +198,17 @@ mod tests {
     }
 
     #[test]
+    fn headers_are_of_the_settings_zone() {
+        // 2024-03-09T15:30Z: past midnight nine hours further east.
+        let at = Some((19_791 * 86_400 + 15 * 3_600 + 30 * 60) * 1_000_000);
+        let items = [Item { session_started_at: at, ..item("a", 0, 0, "hi") }];
+        let settings = system::Slate { zone_minutes: 540, ..system::Slate::default() };
+        let slate = fill(&items, 2_700, &settings, &mut Costs::default());
+        assert_eq!(slate.text, "### Session 1 (2024-03-10 00:30)\nuser: hi\n");
+        assert_eq!(slate.tokens, count_tokens(&slate.text) as i64);
+    }
+
+    #[test]
     fn what_does_not_fit_is_skipped_and_the_fill_goes_on() {
         let long = "word ".repeat(50_000);
         let items = [item("long", 0, 0, &long), item("a", 0, 1, "short one"), item("b", 1, 2, "short two")];
@@ -291,7 +303,7 @@ mod tests {
         ) {
             let items: Vec<Item> = turns.iter().enumerate().map(|(i, t)| item("t", t.0, i as i32, &t.1)).collect();
             let rendering = if dated { Rendering::Dated } else { Rendering::Sessions };
-            let settings = system::Slate { rendering, gap_cut: None };
+            let settings = system::Slate { rendering, ..system::Slate::default() };
             let slate = fill(&items, budget, &settings, &mut Costs::default());
             prop_assert_eq!(slate.tokens, count_tokens(&slate.text) as i64);
             prop_assert!(slate.tokens <= budget.max(0));
@@ -303,7 +315,7 @@ mod tests {
             for item in items.iter().filter(|i| !i.content.unwrap().trim().is_empty()) {
                 if taken.contains(item.content.unwrap()) { continue; }
                 let header = if open.contains(&item.session_ordinal) { 0 } else {
-                    count_tokens(&render::header(item.session_ordinal, None))
+                    count_tokens(&render::header(item.session_ordinal, None, 0))
                 };
                 let line = count_tokens(&render::line(rendering, item.role, item.content.unwrap()));
                 prop_assert!(slate.tokens + (header + line) as i64 > budget);

@@ -8,6 +8,9 @@
 use chrono::DateTime;
 
 use crate::system::Rendering;
+use crate::text::dates::format_minute;
+
+const MICROS_PER_MINUTE: i64 = 60_000_000;
 
 /// Adds a piece's ends: trimmed, set in where it begins with a slash, closed by one newline.
 fn piece(text: &str) -> String {
@@ -18,11 +21,14 @@ fn piece(text: &str) -> String {
 
 /// A session's header: `### Session 3 (2023-05-08 13:56)`, without the date where none is known.
 ///
-/// `ordinal` counts from 0, the header from 1; `started_at` is in microseconds, UTC.
-pub fn header(ordinal: i32, started_at: Option<i64>) -> String {
+/// `ordinal` counts from 0, the header from 1; `started_at` is in microseconds, UTC, and shown in the zone that is
+/// `zone_minutes` east of it.
+pub fn header(ordinal: i32, started_at: Option<i64>, zone_minutes: i32) -> String {
     let number = i64::from(ordinal) + 1;
-    match started_at.and_then(DateTime::from_timestamp_micros) {
-        Some(date) => piece(&format!("### Session {number} ({})", date.format("%Y-%m-%d %H:%M"))),
+    let local = started_at.and_then(|at| at.checked_add(i64::from(zone_minutes) * MICROS_PER_MINUTE));
+    // What no calendar holds is not shown at all.
+    match local.filter(|&at| DateTime::from_timestamp_micros(at).is_some()) {
+        Some(at) => piece(&format!("### Session {number} ({})", format_minute(at))),
         None => piece(&format!("### Session {number}")),
     }
 }
@@ -45,11 +51,21 @@ mod tests {
     #[test]
     fn pieces_end_in_one_newline() {
         // 2023-05-08 13:56 UTC is 1,683,554,160 seconds after 1970.
-        assert_eq!(header(2, Some(1_683_554_160_000_000)), "### Session 3 (2023-05-08 13:56)\n");
-        assert_eq!(header(0, None), "### Session 1\n");
+        assert_eq!(header(2, Some(1_683_554_160_000_000), 0), "### Session 3 (2023-05-08 13:56)\n");
+        assert_eq!(header(0, None, 0), "### Session 1\n");
+        assert_eq!(header(0, Some(i64::MAX), 540), "### Session 1\n");
         assert_eq!(line(Rendering::Sessions, Some("user"), " a\n\nb \r\n"), "user: a\n\nb\n");
         assert_eq!(line(Rendering::Dated, Some("user"), "Ann: hello"), "Ann: hello\n");
         assert_eq!(line(Rendering::Dated, None, "/home is where"), " /home is where\n");
+    }
+
+    #[test]
+    fn a_session_stands_under_its_local_date() {
+        // 2024-03-09 is day 19,791 after 1970-01-01.
+        let at = Some((19_791 * 86_400 + 15 * 3_600 + 30 * 60) * 1_000_000);
+        assert_eq!(header(0, at, 0), "### Session 1 (2024-03-09 15:30)\n");
+        assert_eq!(header(0, at, 540), "### Session 1 (2024-03-10 00:30)\n");
+        assert_eq!(header(0, at, -1080), "### Session 1 (2024-03-08 21:30)\n");
     }
 
     /// Pieces of text that tokenizers stumble over.
@@ -118,11 +134,12 @@ mod tests {
         fn costs_add_up(
             dated in any::<bool>(),
             sessions in vec((0..999i32, any::<Option<i64>>(), vec(content(), 1..5)), 1..4),
+            zone_minutes in -1080..=1080i32,
         ) {
             let rendering = if dated { Rendering::Dated } else { Rendering::Sessions };
             let mut pieces = Vec::new();
             for (ordinal, date, lines) in &sessions {
-                pieces.push(header(*ordinal, *date));
+                pieces.push(header(*ordinal, *date, zone_minutes));
                 pieces.extend(lines.iter().filter(|l| !l.trim().is_empty()).map(|l| line(rendering, Some("user"), l)));
             }
             prop_assert!(adds(&pieces), "{pieces:?}");

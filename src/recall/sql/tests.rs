@@ -205,7 +205,8 @@ async fn lists_of_one_kind_stand_under_their_names() {
     let recall = serde_json::to_string(&System::parse("s", text).unwrap().recall).unwrap();
     let sql = format!(
         "SELECT turn_id, list_rank(lists, 'stems') AS stems, list_rank(lists, 'words') AS words,
-                list_rank(lists, 'bm25') AS bm25, lists[1]['name'] AS first FROM ({})",
+                list_rank(lists, 'bm25') AS bm25, lists[1]['name'] AS first
+         FROM ({}) ORDER BY pool_position",
         flat(&sorted_sql(&recall))
     );
     let rows = run(&context, &sql).await.unwrap();
