@@ -1,6 +1,8 @@
 //! Bad input and bad settings: one clear error that says where and what to do, and nothing half-written.
 
-use super::support::{Night, Turn, history, memslate, model, turn, write};
+use std::path::Path;
+
+use super::support::{Night, Turn, copy, history, memslate, model, turn, turns_batch, without_column, write};
 
 fn night() -> Night {
     let night = Night::new();
@@ -95,32 +97,72 @@ fn missing_inputs_and_wrong_columns_are_named() {
     std::fs::remove_file(night.input().join("requests.parquet")).unwrap();
     let ran = night.run(&[]).ends_with(1);
     assert!(ran.stderr.contains("input requests") && ran.stderr.contains("requests.parquet"), "{}", ran.stderr);
+    assert!(!night.lake().exists(), "a missing input");
     std::fs::write(night.input().join("requests.parquet"), "not parquet").unwrap();
     let ran = night.run(&[]).ends_with(1);
     assert!(ran.stderr.contains("input requests"), "{}", ran.stderr);
+    assert!(!night.lake().exists(), "an input that is not Parquet");
     // A column that the first SELECT names and the file lacks.
     night.requests(&[("a", "q", "kettle", None)]);
-    let file = night.input().join("turns.parquet");
-    let batch = super::support::turns_batch(&history("a", 2));
-    let kept: Vec<usize> = (0..batch.num_columns()).filter(|i| batch.schema().field(*i).name() != "content").collect();
-    write(&file, &batch.project(&kept).unwrap());
+    write(&night.input().join("turns.parquet"), &without_column(&turns_batch(&history("a", 2)), "content"));
     let ran = night.run(&[]).ends_with(2);
     assert!(ran.stderr.contains("turns.sql") && ran.stderr.contains("content"), "{}", ran.stderr);
+    assert!(!night.lake().exists(), "a missing column");
+}
+
+#[test]
+fn a_typing_error_in_a_select_is_found_before_the_lake_is_made() {
+    let night = night();
+    let jobs = night.own_jobs();
+    let file = jobs.join("pools.sql");
+    let good = std::fs::read_to_string(&file).unwrap();
+    for (right, wrong, says) in [
+        ("SELECT", "SELEKT", "SELEKT"),
+        ("t.spoken_at", "t.spokn_at", "spokn_at"),
+        ("recall(kind", "recal(kind", "recal"),
+    ] {
+        assert!(good.contains(right));
+        std::fs::write(&file, good.replace(right, wrong)).unwrap();
+        let ran = night.run_job(&jobs, &[]).ends_with(2);
+        assert!(ran.stderr.contains("pools.sql") && ran.stderr.contains(says), "{}", ran.stderr);
+        assert!(!night.lake().exists(), "{wrong}");
+    }
+    std::fs::write(&file, good).unwrap();
+    night.run_job(&jobs, &[]).ends_with(0);
+}
+
+/// A slate is what the reader would have had without knowing the answer.
+#[test]
+fn no_table_of_a_run_may_read_labels() {
+    let night = night();
+    night.labels(&[("a", "q", "a-t0")]);
+    let jobs = night.own_jobs();
+    for table in ["embeddings", "pools", "features", "rankings", "slates"] {
+        let file = jobs.join(format!("{table}.sql"));
+        let good = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, format!("SELECT * FROM (\n{good}\n) WHERE (SELECT count(*) FROM labels) >= 0\n"))
+            .unwrap();
+        let ran = night.run_job(&jobs, &[]).ends_with(2);
+        assert!(ran.stderr.contains("labels") && ran.stderr.contains(&format!("{table}.sql")), "{}", ran.stderr);
+        assert!(!night.lake().exists(), "{table}");
+        std::fs::write(&file, good).unwrap();
+    }
+    night.run_job(&jobs, &[]).ends_with(0);
 }
 
 #[test]
 fn a_broken_model_folder_is_named() {
     let night = night();
     let folder = night.path().join("model");
-    let ran = night.run(&["--set", &format!("encoder={}", folder.display())]);
-    assert!(matches!(ran.code, Some(1 | 2)) && ran.stderr.contains("model"), "{}", ran.stderr);
-    std::fs::create_dir(&folder).unwrap();
-    for entry in std::fs::read_dir(model("bert_encoder")).unwrap().flatten().filter(|e| e.path().is_file()) {
-        std::fs::copy(entry.path(), folder.join(entry.file_name())).unwrap();
-    }
+    let encoder = format!("encoder={}", folder.display());
+    // The setting is wrong.
+    let ran = night.run(&["--set", &encoder]).ends_with(2);
+    assert!(ran.stderr.contains(&folder.display().to_string()), "{}", ran.stderr);
+    // The folder's files are.
+    copy(Path::new(&model("bert_encoder")), &folder);
     std::fs::remove_file(folder.join("model.safetensors")).unwrap();
-    let ran = night.run(&["--set", &format!("encoder={}", folder.display())]);
-    assert!(matches!(ran.code, Some(1 | 2)) && ran.stderr.contains("safetensors"), "{}", ran.stderr);
+    let ran = night.run(&["--set", &encoder]).ends_with(1);
+    assert!(ran.stderr.contains("model.safetensors"), "{}", ran.stderr);
     assert!(!night.lake().exists());
 }
 

@@ -1,9 +1,12 @@
 //! The program as its users run it: inputs in Parquet, the real binary, the tables of the lake.
 
+mod degraded;
 mod faults;
 mod inputs;
 mod nights;
+mod order;
 mod slates;
 mod support;
 mod systems;
+mod tenants;
 mod training;

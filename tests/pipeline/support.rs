@@ -13,6 +13,7 @@ use parquet::arrow::ArrowWriter;
 /// One turn of an input.
 #[derive(Debug, Clone, Default)]
 pub struct Turn {
+    pub tenant: Option<String>,
     pub store: Option<String>,
     pub session: Option<String>,
     pub id: Option<String>,
@@ -25,6 +26,7 @@ pub struct Turn {
 pub fn turn(store: &str, session: &str, id: &str, at: &str, content: &str) -> Turn {
     let some = |s: &str| Some(s.to_string());
     Turn {
+        tenant: None,
         store: some(store),
         session: some(session),
         id: some(id),
@@ -36,6 +38,9 @@ pub fn turn(store: &str, session: &str, id: &str, at: &str, content: &str) -> Tu
 
 /// store, request, question, asked_at.
 pub type Request<'a> = (&'a str, &'a str, &'a str, Option<&'a str>);
+
+/// store, request, turn.
+pub type Label<'a> = (&'a str, &'a str, &'a str);
 
 pub struct Night {
     dir: tempfile::TempDir,
@@ -92,24 +97,33 @@ impl Night {
     }
 
     pub fn requests(&self, requests: &[Request]) -> &Night {
-        let column = |f: &dyn Fn(&Request) -> Option<String>| text(requests.iter().map(f).collect());
+        self.requests_of(&requests.iter().map(|r| (None, *r)).collect::<Vec<_>>())
+    }
+
+    /// Requests with their tenants.
+    pub fn requests_of(&self, requests: &[(Option<&str>, Request)]) -> &Night {
+        let column = |f: &dyn Fn(&Request) -> Option<String>| text(requests.iter().map(|(_, r)| f(r)).collect());
         let batch = RecordBatch::try_from_iter_with_nullable([
-            ("tenant_id", text(vec![None; requests.len()]), true),
+            ("tenant_id", tenants(requests), true),
             ("store_id", column(&|r| Some(r.0.into())), true),
             ("request_id", column(&|r| Some(r.1.into())), true),
             ("question", column(&|r| Some(r.2.into())), true),
             ("asked_at", column(&|r| r.3.map(str::to_string)), true),
-            ("split", text(vec![Some("dev".to_string()); requests.len()]), true),
+            ("split", column(&|_| Some("dev".into())), true),
         ]);
         write(&self.input().join("requests.parquet"), &batch.expect("a batch"));
         self
     }
 
-    /// store, request, turn.
-    pub fn labels(&self, labels: &[(&str, &str, &str)]) -> &Night {
-        let column = |f: &dyn Fn(&(&str, &str, &str)) -> String| text(labels.iter().map(|l| Some(f(l))).collect());
+    pub fn labels(&self, labels: &[Label]) -> &Night {
+        self.labels_of(&labels.iter().map(|l| (None, *l)).collect::<Vec<_>>())
+    }
+
+    /// Labels with their tenants.
+    pub fn labels_of(&self, labels: &[(Option<&str>, Label)]) -> &Night {
+        let column = |f: &dyn Fn(&Label) -> String| text(labels.iter().map(|(_, l)| Some(f(l))).collect());
         let batch = RecordBatch::try_from_iter_with_nullable([
-            ("tenant_id", text(vec![None; labels.len()]), true),
+            ("tenant_id", tenants(labels), true),
             ("store_id", column(&|l| l.0.into()), true),
             ("request_id", column(&|l| l.1.into()), true),
             ("turn_id", column(&|l| l.2.into()), true),
@@ -136,6 +150,20 @@ impl Night {
 
     pub fn run(&self, extra: &[&str]) -> Ran {
         memslate(&self.run_arguments(extra))
+    }
+
+    /// Copies the job with its SELECTs and systems into the night's folder, and gives the copy's folder.
+    pub fn own_jobs(&self) -> PathBuf {
+        let folder = self.path().join("jobs");
+        copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("jobs"), &folder);
+        folder
+    }
+
+    /// A run of the nightly job of another folder of jobs.
+    pub fn run_job(&self, jobs: &Path, extra: &[&str]) -> Ran {
+        let mut arguments = self.run_arguments(extra);
+        arguments[1] = jobs.join("nightly.toml").display().to_string();
+        memslate(&arguments)
     }
 
     /// Another command on the lake.
@@ -208,8 +236,40 @@ pub fn model(name: &str) -> String {
     format!("{}/tests/data/models/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
+/// Copies a folder with all that is in it.
+pub fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("a folder");
+    for entry in std::fs::read_dir(from).expect("a folder").flatten() {
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).expect("a copy");
+        }
+    }
+}
+
 pub fn text(values: Vec<Option<String>>) -> ArrayRef {
     Arc::new(StringArray::from(values))
+}
+
+fn tenants<T>(rows: &[(Option<&str>, T)]) -> ArrayRef {
+    text(rows.iter().map(|(tenant, _)| tenant.map(str::to_string)).collect())
+}
+
+/// The batch with another column of that name.
+pub fn with_column(batch: &RecordBatch, name: &str, column: ArrayRef) -> RecordBatch {
+    let schema = batch.schema();
+    let columns = schema.fields().iter().zip(batch.columns()).map(|(field, old)| {
+        let new = if field.name() == name { column.clone() } else { old.clone() };
+        (field.name(), new, true)
+    });
+    RecordBatch::try_from_iter_with_nullable(columns).expect("a batch")
+}
+
+pub fn without_column(batch: &RecordBatch, name: &str) -> RecordBatch {
+    let kept: Vec<usize> = (0..batch.num_columns()).filter(|i| batch.schema().field(*i).name() != name).collect();
+    batch.project(&kept).expect("columns")
 }
 
 pub fn turns_batch(turns: &[Turn]) -> RecordBatch {
@@ -217,7 +277,7 @@ pub fn turns_batch(turns: &[Turn]) -> RecordBatch {
     let nothing = || text(vec![None; turns.len()]);
     let numbers = || Arc::new(Int32Array::from(vec![None; turns.len()])) as ArrayRef;
     RecordBatch::try_from_iter_with_nullable([
-        ("tenant_id", nothing(), true),
+        ("tenant_id", column(&|t| t.tenant.clone()), true),
         ("store_id", column(&|t| t.store.clone()), true),
         ("session_id", column(&|t| t.session.clone()), true),
         ("turn_id", column(&|t| t.id.clone()), true),

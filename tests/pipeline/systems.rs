@@ -14,6 +14,29 @@ fn night() -> Night {
     night
 }
 
+/// Each request's ranking is in the order of the column; turns without a value come last, ties go to the earlier turn.
+#[track_caller]
+fn follows(night: &Night, system: &str, column: &str, descending: bool) {
+    let rows = night.rows(&format!(
+        "SELECT f.store_id, f.request_id, f.{column}, f.turn_ordinal, r.rank FROM features f JOIN rankings r \
+         ON r.system = f.system AND r.store_id = f.store_id AND r.request_id = f.request_id AND r.turn_id = f.turn_id \
+         WHERE f.system = '{system}' ORDER BY f.store_id, f.request_id, r.rank"
+    ));
+    assert!(rows.len() > 5, "{system}: {} rows", rows.len());
+    let number = |text: &String| text.parse::<f64>().ok();
+    for pair in rows.windows(2).filter(|p| p[0][..2] == p[1][..2]) {
+        let ordinals = number(&pair[0][3]) < number(&pair[1][3]);
+        let right = match (number(&pair[0][2]), number(&pair[1][2])) {
+            (None, None) => ordinals,
+            (None, Some(_)) => false,
+            (Some(_), None) => true,
+            (Some(before), Some(after)) if before == after => ordinals,
+            (Some(before), Some(after)) => (before > after) == descending,
+        };
+        assert!(right, "{system} by {column}: {pair:?}");
+    }
+}
+
 #[test]
 fn every_combination_of_axes_runs() {
     let night = night();
@@ -35,12 +58,32 @@ fn every_combination_of_axes_runs() {
             let ran = night.run(&extra).ends_with(0);
             let slates = ran.json()["slates"].as_object().unwrap().values().map(|v| v.as_u64().unwrap()).sum::<u64>();
             assert_eq!(slates, 3, "{set:?}");
+            follows(&night, ran.json()["system"].as_str().unwrap(), column, *descending == "true");
         }
     }
+    let over = "SELECT count(*) FROM slates WHERE tokens > budget_tokens OR tokens <> count_tokens(text)";
+    assert_eq!(night.column(over), ["0"]);
     // Each is a system of its own in the lake, and a reader must say which one it means.
     assert_eq!(night.column("SELECT count(DISTINCT system) FROM slates"), ["12"]);
     let ran = night.on_lake("eval", &[]).ends_with(2);
     assert!(ran.stderr.contains("--system"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_system_that_has_only_pools_is_not_in_the_way() {
+    let night = night();
+    night.labels(&[("a", "q1", "a-t0")]);
+    night.run(&[]).ends_with(0);
+    let by_words = ["--set", "rank.column=bm25_score", "--set", "rank.descending=true"];
+    night.run(&[&by_words[..], &["--until", "pools"]].concat()).ends_with(0);
+    assert_eq!(night.column("SELECT count(DISTINCT system) FROM pools"), ["2"]);
+    let report = night.on_lake("eval", &["--json"]).ends_with(0).json();
+    let all = report["splits"].as_array().unwrap().iter().find(|s| s["split"] == "all").unwrap().clone();
+    assert_eq!((all["slates"].as_u64(), all["missing_slates"].as_u64()), (Some(3), Some(0)));
+    night.on_lake("show", &["--store", "a", "--request", "q1"]).ends_with(0);
+    // With slates of its own it is one of two.
+    night.run(&by_words).ends_with(0);
+    night.on_lake("eval", &[]).ends_with(2);
 }
 
 #[test]

@@ -93,12 +93,12 @@ fn a_ranker_of_other_features_is_refused_by_name() {
     std::fs::copy(night.path().join("mine.txt"), night.path().join("other.txt")).unwrap();
     std::fs::copy(night.path().join("mine.json"), night.path().join("other.json")).unwrap();
     let other = system(&night, "other", "\"bm25_score\", \"age_days\"");
-    let ran = night.run(&["--system", &other]);
-    assert!(matches!(ran.code, Some(1 | 2)), "{}", ran.stderr);
+    // The settings are well-formed; it is a file of the ranker that does not fit, or is not there.
+    let ran = night.run(&["--system", &other]).ends_with(1);
     assert!(ran.stderr.contains("bm25_rank") && ran.stderr.contains("age_days"), "{}", ran.stderr);
     let gone = system(&night, "gone", FEATURES);
-    let ran = night.run(&["--system", &gone]);
-    assert!(matches!(ran.code, Some(1 | 2)) && ran.stderr.contains("gone.txt"), "{}", ran.stderr);
+    let ran = night.run(&["--system", &gone]).ends_with(1);
+    assert!(ran.stderr.contains("gone.txt"), "{}", ran.stderr);
     // Neither left a table behind.
     assert_eq!(night.column("SELECT count(*) FROM rankings"), ["0"]);
 }
