@@ -141,7 +141,7 @@ pub struct Train {
     /// The model file; a report is written beside it as .json
     #[arg(long)]
     pub out: PathBuf,
-    /// Trees, leaves, learning_rate, min_data_in_leaf, seed: key=value
+    /// num_trees, num_leaves, learning_rate, min_data_in_leaf, bagging_fraction, feature_fraction, monotone, seed
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     #[arg(long)]

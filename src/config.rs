@@ -227,8 +227,15 @@ fn parse_setting(setting: &str) -> Result<(Vec<String>, Value)> {
     if key.iter().any(String::is_empty) {
         return Err(wrong());
     }
-    let parsed = toml::from_str::<Table>(&format!("v = {value}")).ok().and_then(|mut t| t.remove("v"));
-    Ok((key, parsed.unwrap_or_else(|| Value::String(value.to_string()))))
+    Ok((key, setting_value(value)))
+}
+
+/// A value as TOML has it; what is no TOML value is text.
+pub fn setting_value(text: &str) -> Value {
+    match toml::from_str::<Table>(&format!("v = {text}")) {
+        Ok(mut table) if table.len() == 1 => table.remove("v").unwrap_or_else(|| Value::String(text.to_string())),
+        _ => Value::String(text.to_string()),
+    }
 }
 
 fn put(table: &mut Table, key: &[String], value: Value) -> Result<()> {

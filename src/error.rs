@@ -82,7 +82,8 @@ impl fmt::Display for Error {
         }
         f.write_str(&self.what)?;
         if let Some(source) = &self.source {
-            write!(f, ": {source}")?;
+            // Only what it says: some libraries append a stack trace.
+            write!(f, ": {}", source.to_string().lines().next().unwrap_or_default())?;
         }
         if let Some(next) = &self.next {
             write!(f, "\n  {next}")?;
@@ -92,6 +93,15 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// Talks on stderr. A reader that went away must not stop the work.
+#[macro_export]
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
 
 /// Gives any error a class and a sentence.
 pub trait Context<T> {

@@ -7,7 +7,7 @@ use memslate::cli::{Cli, Command, Format, ModelsCommand};
 use memslate::config::{Job, zone_minutes};
 use memslate::error::{Context, Error, Result};
 use memslate::evaluate::{Reader, RequestKey};
-use memslate::{cli, import, model, run};
+use memslate::{cli, import, model, run, say};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -24,14 +24,14 @@ fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => {
-            eprintln!("error: no threads to run on: {e}");
+            say!("error: no threads to run on: {e}");
             return ExitCode::FAILURE;
         }
     };
     match runtime.block_on(dispatch(cli.command)) {
         Ok(code) => ExitCode::from(code),
         Err(e) => {
-            eprintln!("error: {e}");
+            say!("error: {e}");
             ExitCode::from(e.exit_code())
         }
     }
@@ -75,7 +75,7 @@ fn do_import(args: &cli::Import) -> Result<u8> {
         split: args.split.clone(),
     };
     let report = import::import(format, &args.path, &args.out, &options)?;
-    eprintln!("{report}");
+    say!("{report}");
     Ok(if report.rejected() > 0 { DONE_WITH_REJECTS } else { 0 })
 }
 
@@ -117,7 +117,7 @@ async fn do_explain(args: &cli::Explain) -> Result<u8> {
 async fn do_show(address: &cli::Address) -> Result<u8> {
     let (reader, key) = find(address).await?;
     let slate = reader.show(key).await?;
-    eprintln!("{}\nstatus {}, {} tokens", slate.question, slate.status, slate.tokens);
+    say!("{}\nstatus {}, {} tokens", slate.question, slate.status, slate.tokens);
     write(&slate.text)
 }
 

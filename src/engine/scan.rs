@@ -17,6 +17,8 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::ExecutionPlan;
 
+use object_store::ObjectMeta;
+
 use crate::lake::DataFile;
 use crate::schema::{Table, partition_type};
 
@@ -43,7 +45,15 @@ impl LakeFiles {
         let values = self.table.partition.iter().zip(&file.partition);
         let values = values.map(|(column, value)| ScalarValue::try_from_string(value.clone(), &partition_type(column)));
         let values = values.collect::<SqlResult<Vec<_>>>()?;
-        Ok(PartitionedFile::new(file.path.to_string(), file.size).with_partition_values(values))
+        // By its metadata: a path given as text would be percent-encoded once more.
+        let meta = ObjectMeta {
+            location: file.path.clone(),
+            last_modified: chrono::DateTime::UNIX_EPOCH,
+            size: file.size,
+            e_tag: None,
+            version: None,
+        };
+        Ok(PartitionedFile::new_from_meta(meta).with_partition_values(values))
     }
 }
 

@@ -57,9 +57,12 @@ pub async fn register(context: &SessionContext, lake: &Lake, table: &'static Tab
 /// A job's input: a Parquet file, or a folder of them. Columns are those of all files together.
 pub async fn input(context: &SessionContext, place: &Place) -> Result<Arc<dyn TableProvider>> {
     context.register_object_store(&place.root_url(), place.store.clone());
-    let files: Vec<_> = place.files().await?.into_iter().filter(|f| f.size > 0).collect();
+    let files = place.files().await?;
     let mut urls = Vec::new();
     for file in files {
+        if file.size == 0 {
+            return Err(Error::data("the file is empty, not Parquet").at(file.location.to_string()));
+        }
         let mut url = place.root_url();
         url.set_path(&format!("/{}", file.location));
         // By URL, so that no character of a path is taken for a pattern.

@@ -126,9 +126,15 @@ impl Reader {
             let batch = batches.iter().find(|b| b.num_rows() > 0)?;
             arrow::util::display::array_value_to_string(batch.column_by_name(name)?, 0).ok()
         };
-        let of = |batches: &[RecordBatch], name: &str| first(batches, name).ok_or_else(|| unknown(key));
+        let question = first(&requests, "question").ok_or_else(|| unknown(key))?;
+        let of = |batches: &[RecordBatch], name: &str| {
+            first(batches, name).ok_or_else(|| {
+                Error::data(format!("request {:?} of store {:?} has no slate yet", key.request, key.store))
+                    .next("make it with `memslate run`, without --until")
+            })
+        };
         Ok(Shown {
-            question: of(&requests, "question")?,
+            question,
             status: of(&slates, "status")?,
             tokens: of(&slates, "tokens")?,
             text: of(&slates, "text")?,
@@ -198,8 +204,9 @@ async fn choose(lake: &Lake, system: Option<&str>) -> Result<String> {
         [one] => Ok((*one).clone()),
         [] => {
             let have = if all.is_empty() { "none".to_string() } else { all.join(", ") };
-            Err(Error::data(format!("the lake has no system {:?}", system.unwrap_or("at all")))
-                .next(format!("systems in the lake: {have}")))
+            let what = system
+                .map_or_else(|| "the lake has no slates yet".to_string(), |s| format!("the lake has no system {s:?}"));
+            Err(Error::data(what).next(format!("systems in the lake: {have}; `memslate run` makes them")))
         }
         many => {
             let many: Vec<_> = many.iter().map(|s| s.as_str()).collect();

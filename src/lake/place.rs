@@ -59,7 +59,7 @@ impl Place {
         let below = |file: &ObjectMeta| {
             let mut parts = file.location.prefix_match(&self.path).into_iter().flatten();
             let hidden = parts.any(|p| p.as_ref().starts_with(['_', '.']));
-            !hidden && file.location.extension() == Some("parquet")
+            !hidden && file.location.extension().is_some_and(|e| e.eq_ignore_ascii_case("parquet"))
         };
         let mut files: Vec<ObjectMeta> = listed.into_iter().filter(below).collect();
         if files.is_empty() {
@@ -119,13 +119,28 @@ fn to_url(text: &str) -> Result<Url> {
         if text.is_empty() {
             return Err(Error::usage("a location is empty"));
         }
-        let path = std::path::absolute(text).or_usage(format!("{text:?} is not a path"))?;
+        let path = without_dots(&std::path::absolute(text).or_usage(format!("{text:?} is not a path"))?);
         Url::from_directory_path(&path).map_err(|()| Error::usage(format!("{text:?} is not a path")))?
     };
     if !url.path().ends_with('/') {
         url.set_path(&format!("{}/", url.path()));
     }
     Ok(url)
+}
+
+/// The path without `.` and `..`, which object stores do not know.
+fn without_dots(path: &std::path::Path) -> std::path::PathBuf {
+    let mut out = std::path::PathBuf::new();
+    for part in path.components() {
+        match part {
+            std::path::Component::ParentDir => {
+                out.pop();
+            }
+            std::path::Component::CurDir => {}
+            part => out.push(part),
+        }
+    }
+    out
 }
 
 #[cfg(test)]
@@ -138,6 +153,7 @@ mod tests {
         assert_eq!((place.to_string().as_str(), place.path.as_ref()), ("/tmp/a b/lake", "tmp/a b/lake"));
         let below = place.join("turns");
         assert_eq!(below.to_string(), "/tmp/a b/lake/turns");
+        assert_eq!(Place::parse("/tmp/a/../b/./c").unwrap().to_string(), "/tmp/b/c");
         assert_eq!(Place::parse("memory:///x").unwrap().path.as_ref(), "x");
         assert_eq!(Place::parse("ftp://host/x").unwrap_err().class, crate::error::Class::Usage);
         assert_eq!(Place::parse("").unwrap_err().class, crate::error::Class::Usage);

@@ -11,6 +11,7 @@ use datafusion::prelude::{DataFrame, SessionContext, ident};
 use futures::{StreamExt, stream};
 
 use super::fingerprint::{self, Prints, Store};
+use super::keys::Keys;
 use super::prepare::{Prepared, fit};
 use super::progress::Bar;
 use super::summary::TableSummary;
@@ -210,8 +211,20 @@ async fn compute(run: &Prepared, table: &'static Table, snapshot: &Snapshot, wor
     };
     let order = table.key.iter().map(|k| ident(*k).sort(true, true)).collect();
     let rows = rows.sort(order)?.execute_stream().await?;
-    let stamped = rows.map(|batch| stamp(batch?, table, work));
+    let mut keys = Keys::default();
+    let stamped = rows.map(|batch| {
+        let batch = batch?;
+        keys.check(&batch, table)?;
+        stamp(batch, table, work)
+    });
     let pending = snapshot.write(work.unit.clone(), stamped).await?;
+    if table.name == "slates" {
+        let requests = files_of(run, &run.tables["requests"], work.shard)?.iter().map(|f| f.rows).sum::<u64>();
+        if pending.rows != requests {
+            return Err(Error::data(format!("the SELECT gives {} slates for {requests} requests", pending.rows))
+                .next("every request must get one row, whatever became of it"));
+        }
+    }
     let carried_rows = own_rows(&context, table, &kept).await?;
     Ok(Made {
         rows_computed: pending.rows.saturating_sub(carried_rows),

@@ -6,17 +6,15 @@ use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{Int32Type, Int64Type};
 use datafusion::prelude::SessionContext;
 use futures::{StreamExt, TryStreamExt, stream};
-use object_store::ObjectMeta;
 
 use super::fingerprint::{self, Print, Prints};
-use super::graph;
-use super::mapped::{complete, mapped, nothing};
+use super::mapped::mapped;
 use super::prepare::Prepared;
+use super::sources;
 use super::summary::TableSummary;
-use crate::config::Job;
 use crate::engine;
 use crate::error::{Error, Result};
-use crate::lake::{Outcome, Pending, Place, Snapshot, Unit};
+use crate::lake::{Outcome, Pending, Snapshot, Unit};
 use crate::schema;
 
 /// Reads one input table into the lake; skips it where neither its files nor its SELECT changed.
@@ -48,7 +46,7 @@ async fn read(
     summary: &mut TableSummary,
 ) -> Result<Snapshot> {
     let context = run.session()?;
-    map(run, &context, name).await?;
+    sources::map(&run.job, &run.parameters, &context, name).await?;
     write_rejects(run, &context, name, mark).await?;
     let mut snapshot = snapshot.clone();
     // A commit of another run between our reading and ours makes us look again; the rows are the same, so this ends.
@@ -170,79 +168,12 @@ async fn feed(
     }
 }
 
-/// Registers the job's inputs and, as `mapped`, the first SELECT with all its columns in place.
-async fn map(run: &Prepared, context: &SessionContext, name: &'static str) -> Result<()> {
-    let select = &run.job.sql[name];
-    let m = mapped(name);
-    let inputs = inputs(&run.job, context, name).await?;
-    context.sql("CREATE SCHEMA input").await?.collect().await?;
-    let absent = inputs.iter().any(|i| i.files.is_empty() && i.optional);
-    for input in inputs.iter().filter(|i| !i.files.is_empty()) {
-        let provider = engine::input(context, &input.place).await;
-        let provider = provider.map_err(|e| e.at(format!("input {}", input.name)))?;
-        context.register_table(format!("input.{}", input.name), provider)?;
-    }
-    let frame = if absent {
-        nothing(context, m)?
-    } else {
-        let frame = engine::bind(context, &select.text, &run.parameters).await;
-        frame.and_then(|f| complete(f, m, name)).map_err(|e| e.at(select.file.display().to_string()))?
-    };
-    context.register_table("mapped", frame.into_view())?;
-    Ok(())
-}
-
-/// An input that a first SELECT reads.
-struct InputFiles {
-    name: String,
-    place: Place,
-    files: Vec<ObjectMeta>,
-    optional: bool,
-}
-
-async fn inputs(job: &Job, context: &SessionContext, name: &str) -> Result<Vec<InputFiles>> {
-    let mut all = Vec::new();
-    for reference in engine::refers_to(context, &job.sql[name].text)? {
-        let Some(input) = reference.strip_prefix("input.") else { continue };
-        let spec = &job.inputs[input];
-        let place = Place::parse(&locate(job.input.as_deref(), &spec.path)?)?;
-        let files = place.files().await.map_err(|e| e.at(format!("input {input}")))?;
-        if files.is_empty() && !spec.optional {
-            return Err(Error::data(format!("there is no Parquet file at {place}"))
-                .at(format!("input {input}"))
-                .next("name the folder with --input DIR, or the file under [inputs] in the job file"));
-        }
-        all.push(InputFiles { name: input.to_string(), place, files, optional: spec.optional });
-    }
-    Ok(all)
-}
-
-/// Whether every input that the tables up to `last` need is there.
-pub async fn check_inputs(job: &Job, context: &SessionContext, last: &str) -> Result<()> {
-    for name in graph::until(last).filter(|t| graph::from_input(t)) {
-        inputs(job, context, name).await?;
-    }
-    Ok(())
-}
-
-fn locate(folder: Option<&str>, path: &str) -> Result<String> {
-    if path.contains("://") || path.starts_with('/') {
-        return Ok(path.to_string());
-    }
-    match folder {
-        Some(folder) => Ok(format!("{}/{path}", folder.trim_end_matches('/'))),
-        None => {
-            Err(Error::usage(format!("where does the input {path:?} lie?")).next("name its folder with --input DIR"))
-        }
-    }
-}
-
 /// The fingerprint of all that a table is read from: SELECT, parameters, and the files' sizes and times.
 async fn input_print(run: &Prepared, name: &'static str) -> Result<i64> {
     let m = mapped(name);
     let parameters = fingerprint::of_select(name, &format!("{} {}", m.checked, m.rows), &run.parameters, &[]);
     let mut print = Print::new("input").long(run.select_print(name)).long(parameters);
-    for input in inputs(&run.job, &run.session()?, name).await? {
+    for input in sources::inputs(&run.job, &run.session()?, name).await? {
         print = print.text(&input.name);
         for file in input.files {
             let tag = file.e_tag.unwrap_or_default();
@@ -296,7 +227,7 @@ pub async fn count(run: &Prepared) -> Result<(BTreeMap<&'static str, u64>, BTree
     let (mut rows, mut rejects) = (BTreeMap::new(), BTreeMap::new());
     for name in ["turns", "requests", "labels"].into_iter().filter(|t| run.reads.contains_key(t)) {
         let context = run.session()?;
-        map(run, &context, name).await?;
+        sources::map(&run.job, &run.parameters, &context, name).await?;
         let m = mapped(name);
         let sql = format!("{} SELECT count(*) FROM checked WHERE problem IS NULL", m.checked);
         for batch in engine::collect(&context, &sql, &run.parameters).await? {
@@ -319,7 +250,7 @@ pub async fn texts(run: &Prepared) -> Result<SessionContext> {
     let context = run.session()?;
     for name in ["turns", "requests"] {
         let inner = run.session()?;
-        map(run, &inner, name).await?;
+        sources::map(&run.job, &run.parameters, &inner, name).await?;
         let m = mapped(name);
         let frame = engine::bind(&inner, &format!("{} {}", m.checked, m.rows), &run.parameters).await?;
         context.register_table(name, frame.into_view())?;

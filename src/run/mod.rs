@@ -8,12 +8,14 @@ mod derive;
 mod fingerprint;
 mod graph;
 mod ingest;
+mod keys;
 mod mapped;
 mod plan;
 #[cfg(test)]
 mod plan_tests;
 mod prepare;
 mod progress;
+mod sources;
 mod status;
 mod summary;
 mod train;

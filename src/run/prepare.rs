@@ -11,7 +11,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::fingerprint::{self, Prints};
-use super::{graph, ingest};
+use super::{graph, ingest, sources};
 use crate::config::Job;
 use crate::device::Batcher;
 use crate::engine::{self, Functions, Models, Settings};
@@ -63,7 +63,7 @@ impl Prepared {
         let reads = graph::reads(&context, job, last)?;
         let parameters = parameters(job, as_of(job)?, &loaded.encoder_hash, &loaded.scorer_hash);
         check_selects(job, &context, &parameters, last).await?;
-        ingest::check_inputs(job, &context, last).await?;
+        sources::check(job, &parameters, (&settings, &functions), last).await?;
         // The last thing that may fail for a setting is before the first that is written.
         let lake = Lake::open_or_create(&job.lake, job.shards).await?;
         let model_hashes = vec![

@@ -8,6 +8,7 @@ use arrow::datatypes::{DataType, Float64Type, Int32Type};
 use datafusion::common::ScalarValue;
 use datafusion::prelude::SessionContext;
 
+use crate::config::setting_value;
 use crate::engine::{self, Functions, Models, Settings};
 use crate::error::{Context, Error, Result};
 use crate::lake::{Lake, Place};
@@ -78,6 +79,10 @@ async fn register(context: &SessionContext, lake: &Lake, lessons: &Lessons<'_>) 
         if table.name == "labels" && lessons.labels != "gold" {
             let provider =
                 engine::input(context, &Place::parse(lessons.labels)?).await.map_err(|e| e.at("--labels"))?;
+            let schema = provider.schema();
+            if schema.field_with_name("relevance").is_ok_and(|f| !f.data_type().is_integer()) {
+                return Err(Error::data("the column relevance must hold whole numbers").at(lessons.labels.to_string()));
+            }
             context.register_table("given_labels", provider)?;
             let sql = "SELECT coalesce(CAST(tenant_id AS VARCHAR), '') AS tenant_id, CAST(store_id AS VARCHAR) AS store_id, \
                        CAST(request_id AS VARCHAR) AS request_id, CAST(turn_id AS VARCHAR) AS turn_id, \
@@ -135,8 +140,7 @@ pub fn train_params(settings: &[String]) -> Result<Params> {
     for setting in settings {
         let wrong = || Error::usage(format!("--set {setting:?} is not key=value"));
         let (key, value) = setting.split_once('=').ok_or_else(wrong)?;
-        let value: toml::Table = toml::from_str(&format!("v = {value}")).map_err(|_| wrong())?;
-        table.insert(key.trim().to_string(), value["v"].clone());
+        table.insert(key.trim().to_string(), setting_value(value));
     }
     table.try_into().map_err(|e: toml::de::Error| Error::usage(e.to_string().trim_end().to_string()).at("--set"))
 }
