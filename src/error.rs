@@ -94,13 +94,10 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Talks on stderr. A reader that went away must not stop the work.
-#[macro_export]
-macro_rules! say {
-    ($($text:tt)*) => {{
-        use std::io::Write;
-        let _ = writeln!(std::io::stderr(), $($text)*);
-    }};
+/// Talks on stderr. A reader that went away must not stop the work, so a failure to talk is no error.
+pub fn say(text: impl fmt::Display) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// Gives any error a class and a sentence.

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use clap::Parser;
 use memslate::cli::{Cli, Command, Format, ModelsCommand};
 use memslate::config::{Job, zone_minutes};
-use memslate::error::{Context, Error, Result};
+use memslate::error::{Context, Error, Result, say};
 use memslate::evaluate::{Reader, RequestKey};
-use memslate::{cli, import, model, run, say};
+use memslate::{cli, import, model, run};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -24,14 +24,14 @@ fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => {
-            say!("error: no threads to run on: {e}");
+            say(format!("error: no threads to run on: {e}"));
             return ExitCode::FAILURE;
         }
     };
     match runtime.block_on(dispatch(cli.command)) {
         Ok(code) => ExitCode::from(code),
         Err(e) => {
-            say!("error: {e}");
+            say(format!("error: {e}"));
             ExitCode::from(e.exit_code())
         }
     }
@@ -75,7 +75,7 @@ fn do_import(args: &cli::Import) -> Result<u8> {
         split: args.split.clone(),
     };
     let report = import::import(format, &args.path, &args.out, &options)?;
-    say!("{report}");
+    say(&report);
     Ok(if report.rejected() > 0 { DONE_WITH_REJECTS } else { 0 })
 }
 
@@ -117,7 +117,7 @@ async fn do_explain(args: &cli::Explain) -> Result<u8> {
 async fn do_show(address: &cli::Address) -> Result<u8> {
     let (reader, key) = find(address).await?;
     let slate = reader.show(key).await?;
-    say!("{}\nstatus {}, {} tokens", slate.question, slate.status, slate.tokens);
+    say(format!("{}\nstatus {}, {} tokens", slate.question, slate.status, slate.tokens));
     write(&slate.text)
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::summary::TableSummary;
-use crate::say;
+use crate::error::say;
 
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
@@ -61,10 +61,10 @@ impl Bar {
             let seconds = plain.started.elapsed().as_secs_f64();
             let left = seconds / plain.done as f64 * (plain.total - plain.done) as f64;
             let (name, done, total, rows) = (self.name, plain.done, plain.total, plain.rows);
-            say!(
+            say(format!(
                 "{name}: {done}/{total} shards, {rows} rows, {:.0} rows/s, about {left:.0} s left",
                 rows as f64 / seconds
-            );
+            ));
         }
     }
 
@@ -78,11 +78,8 @@ impl Bar {
 /// A table is up to date.
 pub fn report(table: &TableSummary) {
     let rejects = if table.rejects > 0 { format!(", {} rows set aside", table.rejects) } else { String::new() };
-    say!(
+    say(format!(
         "{}: {} rows; {} stores kept, {} computed{rejects}",
-        table.table,
-        table.rows,
-        table.stores_kept,
-        table.stores_computed
-    );
+        table.table, table.rows, table.stores_kept, table.stores_computed
+    ));
 }
