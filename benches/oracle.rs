@@ -1,4 +1,4 @@
-//! Checks BM25 and reciprocal rank fusion against another program's lists, question by question.
+//! Checks BM25, reciprocal rank fusion and the fill against another program's lists, question by question.
 //!
 //! ```text
 //! cargo bench --bench oracle -- LISTS.json LOCOMO.json
@@ -10,8 +10,11 @@
 //! - `spec.sets`: named parameter sets, each with `k1`, `b` and `stem` (English stems, or none);
 //! - `stores`: for each, `cid`, its place in LoCoMo's list, and `turn_ids` in the order of its sessions;
 //! - `questions`: for each, `cid`, `question`, `dense128` (turns by a dense encoder, best first) and, for each set S,
-//!   `bm25_S_128` with `bm25_S_score` (turns and BM25 scores, best first, cut at 128) and `rrf128_S` (the two lists
-//!   fused with 1/(60 + rank), whole). A turn is its index in `turn_ids`.
+//!   `bm25_S_128` with `bm25_S_score` (turns and BM25 scores, best first, cut at 128), `rrf128_S` (the two lists
+//!   fused with 1/(60 + rank), whole) and, for budgets B of 2,700 and 1,350, `slate_S_B` with `slate_S_B_tokens` (the
+//!   fill of the best 128). A turn is its index in `turn_ids`.
+//!
+//! A store also has `cost` and `session`, one value a turn, and `header_cost` by session.
 //!
 //! A turn's text is `speaker: text`, with ` [shares CAPTION]` after it where it has an image's caption. Scores may
 //! differ by 1e-6 (they are written with nine decimals), orders not at all. Ends with 1 where anything differs. The stems
@@ -24,6 +27,7 @@ use memslate::recall::bm25::Bm25;
 use memslate::recall::fuse::{Ranked, fuse};
 use memslate::recall::lists::{Hit, Retriever};
 use memslate::recall::{Request, Store, StoreBuilder, Turn};
+use memslate::slate::{Candidate, walk};
 use memslate::system::Tokens;
 use serde::Deserialize;
 use serde_json::Value;
@@ -55,6 +59,9 @@ struct Set {
 struct StoreOf {
     cid: usize,
     turn_ids: Vec<String>,
+    cost: Vec<i64>,
+    session: Vec<i32>,
+    header_cost: HashMap<i32, i64>,
 }
 
 #[derive(Deserialize)]
@@ -104,7 +111,7 @@ fn check(lists: &str, locomo: &str) -> Result<usize, Failure> {
             .iter()
             .map(|(&cid, store)| (cid, Bm25::new(store, set.k1, set.b, set.stem, Tokens::Ascii)))
             .collect();
-        let (mut worst, mut wrong_bm25, mut wrong_rrf) = (0f64, 0, 0);
+        let (mut worst, mut wrong_bm25, mut wrong_rrf, mut wrong_slates) = (0f64, 0, 0, 0);
         for question in &lists.questions {
             let store = &stores[&question.cid];
             let request = Request { question: &question.question, ..Default::default() };
@@ -118,15 +125,25 @@ fn check(lists: &str, locomo: &str) -> Result<usize, Failure> {
                     wrong_bm25 += 1;
                 }
             }
-            if fused(&hits, question, store) != turns(question, &format!("rrf128_{name}"))? {
+            let fused = fused(&hits, question, store);
+            if fused != turns(question, &format!("rrf128_{name}"))? {
                 wrong_rrf += 1;
+            }
+            let of = lists.stores.iter().find(|s| s.cid == question.cid).expect("each question has its store");
+            for budget in [2700, 1350] {
+                let wanted = (
+                    turns(question, &format!("slate_{name}_{budget}"))?,
+                    field(question, &format!("slate_{name}_{budget}_tokens"))?,
+                );
+                wrong_slates += usize::from(filled(&fused, of, budget) != wanted);
             }
         }
         let n = lists.questions.len();
         println!("{name}: k1 {} b {} stem {}", set.k1, set.b, set.stem);
         println!("  BM25 orders: {} of {n} equal; largest difference of a score {worst:.3e}", n - wrong_bm25);
         println!("  RRF orders:  {} of {n} equal", n - wrong_rrf);
-        faults += wrong_bm25 + wrong_rrf + usize::from(worst > TOLERANCE);
+        println!("  slates:      {} of {} equal", 2 * n - wrong_slates, 2 * n);
+        faults += wrong_bm25 + wrong_rrf + wrong_slates + usize::from(worst > TOLERANCE);
     }
     Ok(faults)
 }
@@ -145,6 +162,16 @@ fn fused(bm25: &[Hit], question: &Question, store: &Store) -> Vec<usize> {
     let dense: Vec<Hit> = question.dense128.iter().map(|&turn| Hit { turn, score: 0.0 }).collect();
     let lists = [Ranked { weight: 1.0, hits: bm25 }, Ranked { weight: 1.0, hits: &dense }];
     fuse(&lists, 60.0, store.turn_count()).iter().map(|f| f.turn).collect()
+}
+
+/// The fill of the best 128 turns, with the reference's costs.
+fn filled(fused: &[usize], store: &StoreOf, budget_tokens: i64) -> (Vec<usize>, i64) {
+    let identities: Vec<[u8; 8]> = fused.iter().map(|turn| turn.to_le_bytes()).collect();
+    let pool = fused.iter().zip(&identities).take(DEPTH);
+    let pool = pool.map(|(&index, identity)| Candidate { index, session: store.session[index], identity });
+    walk(budget_tokens, pool, |turn, first| {
+        store.cost[turn] + if first { store.header_cost[&store.session[turn]] } else { 0 }
+    })
 }
 
 fn turns(question: &Question, name: &str) -> Result<Vec<usize>, Failure> {

@@ -68,39 +68,71 @@ pub fn fill(items: &[Item], budget_tokens: i64, settings: &system::Slate, costs:
         None => ranking.len(),
     };
     let started = session_dates(items);
+    let header = |i: usize| {
+        let session = items[i].session_ordinal;
+        render::header(session, started.get(&session).copied().flatten(), settings.zone_minutes)
+    };
+    let line = |i: usize| render::line(settings.rendering, items[i].role, items[i].content.unwrap_or_default());
+    let candidates = ranking[..kept].iter().map(|&index| Candidate {
+        index,
+        session: items[index].session_ordinal,
+        identity: items[index].content_hash.unwrap_or(items[index].content.unwrap_or_default().as_bytes()),
+    });
+    let (chosen, tokens) = walk(budget_tokens, candidates, |i, first| {
+        costs.tokens(&line(i)) + if first { costs.tokens(&header(i)) } else { 0 }
+    });
     let mut page = Page::default();
-    let (mut chosen, mut contents) = (Vec::new(), HashSet::new());
-    for &i in &ranking[..kept] {
-        let left = budget_tokens - page.tokens;
-        // Every line costs a token at least.
-        if left <= 0 {
-            break;
-        }
-        let (item, content) = (&items[i], items[i].content.unwrap_or_default());
-        let identity = item.content_hash.unwrap_or(content.as_bytes());
-        if contents.contains(identity) {
-            continue;
-        }
-        let session = item.session_ordinal;
-        let date = started.get(&session).copied().flatten();
-        let header =
-            (!page.headers.contains_key(&session)).then(|| render::header(session, date, settings.zone_minutes));
-        let line = render::line(settings.rendering, item.role, content);
-        let cost = costs.tokens(&line) + header.as_ref().map_or(0, |h| costs.tokens(h));
-        if cost <= left {
-            page.tokens += cost;
-            page.headers.extend(header.map(|h| (session, h)));
-            page.lines.insert((session, item.turn_ordinal, i), line);
-            contents.insert(identity);
-            chosen.push(i);
-        }
+    for &i in &chosen {
+        let session = items[i].session_ordinal;
+        page.headers.entry(session).or_insert_with(|| header(i));
+        page.lines.insert((session, items[i].turn_ordinal, i), line(i));
     }
     let status = match ranking.iter().any(|i| items[*i].score.is_none()) {
         true => Status::Degraded,
         false if chosen.is_empty() => Status::Empty,
         false => Status::Ok,
     };
-    Filled { status, chosen, tokens: page.tokens, text: page.text() }
+    Filled { status, chosen, tokens, text: page.text() }
+}
+
+/// A turn of a ranking, as the walk sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Candidate<'a> {
+    pub index: usize,
+    pub session: i32,
+    /// Turns of one identity take one slot.
+    pub identity: &'a [u8],
+}
+
+/// Walks down a ranking and takes each turn that still fits; gives the indices taken and what they cost.
+///
+/// `cost(index, first)` is what a turn costs, with its session's header where it is the first of its session. A turn
+/// that does not fit is skipped, and the walk goes on.
+pub fn walk<'a>(
+    budget_tokens: i64,
+    ranking: impl IntoIterator<Item = Candidate<'a>>,
+    mut cost: impl FnMut(usize, bool) -> i64,
+) -> (Vec<usize>, i64) {
+    let (mut chosen, mut tokens) = (Vec::new(), 0);
+    let (mut sessions, mut identities) = (HashSet::new(), HashSet::new());
+    for turn in ranking {
+        let left = budget_tokens - tokens;
+        // Every line costs a token at least.
+        if left <= 0 {
+            break;
+        }
+        if identities.contains(turn.identity) {
+            continue;
+        }
+        let cost = cost(turn.index, !sessions.contains(&turn.session));
+        if cost <= left {
+            tokens += cost;
+            sessions.insert(turn.session);
+            identities.insert(turn.identity);
+            chosen.push(turn.index);
+        }
+    }
+    (chosen, tokens)
 }
 
 /// The earliest date that any item gives for its session.
@@ -129,8 +161,6 @@ struct Page {
     headers: BTreeMap<i32, String>,
     /// By session, turn ordinal and index of the item.
     lines: BTreeMap<(i32, i32, usize), String>,
-    /// What the pieces cost, and so the text.
-    tokens: i64,
 }
 
 impl Page {

@@ -9,7 +9,7 @@ pub mod render;
 pub mod sql;
 
 pub use cost::Costs;
-pub use fill::{Filled, Item, Status, fill};
+pub use fill::{Candidate, Filled, Item, Status, fill, walk};
 
 use datafusion::logical_expr::ScalarUDF;
 
