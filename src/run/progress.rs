@@ -78,8 +78,11 @@ impl Bar {
 /// A table is up to date.
 pub fn report(table: &TableSummary) {
     let rejects = if table.rejects > 0 { format!(", {} rows set aside", table.rejects) } else { String::new() };
-    say(format!(
-        "{}: {} rows; {} stores kept, {} computed{rejects}",
-        table.table, table.rows, table.stores_kept, table.stores_computed
-    ));
+    let (name, rows) = (table.table, table.rows);
+    if table.stores == 0 {
+        // Rows by content belong to no store.
+        return say(format!("{name}: {rows} rows, {} computed{rejects}", table.rows_computed));
+    }
+    let (kept, computed) = (table.stores_kept, table.stores_computed);
+    say(format!("{name}: {rows} rows; {kept} stores kept, {computed} computed{rejects}"));
 }
