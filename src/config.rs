@@ -185,12 +185,19 @@ fn system_file(folder: &Path, name: &str) -> PathBuf {
     if name.ends_with(".toml") { PathBuf::from(name) } else { folder.join("systems").join(format!("{name}.toml")) }
 }
 
+/// Reads a system by name, from `systems/` in the folder of jobs, or by its TOML file's path.
+pub fn system(jobs: &Path, name: &str) -> Result<System> {
+    read_system(&system_file(jobs, name), Table::new())
+}
+
 fn read_system(file: &Path, axes: Table) -> Result<System> {
     let name = file.file_stem().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
     if !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-') || name.is_empty() {
         return Err(Error::usage(format!("a system's file is named with letters, digits, - and _; {name:?} is not")));
     }
-    let text = read_text(file, "system")?;
+    let text = read_text(file, "system").map_err(|e| {
+        e.next("name a file of systems/ beside the jobs, without its ending, or the path of a TOML file")
+    })?;
     if axes.is_empty() {
         return System::parse(&name, &text);
     }

@@ -1,10 +1,11 @@
 //! The program: parse, dispatch, print. stdout is data, stderr is talk.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
 use memslate::cli::{Cli, Command, Format, ModelsCommand};
-use memslate::config::{Job, zone_minutes};
+use memslate::config::{self, Job, zone_minutes};
 use memslate::error::{Context, Error, Result, say};
 use memslate::evaluate::{Reader, RequestKey};
 use memslate::{cli, import, model, run};
@@ -94,7 +95,7 @@ async fn do_check(args: &cli::Run) -> Result<u8> {
 }
 
 async fn do_train(args: &cli::Train) -> Result<u8> {
-    let system = run::read_system(&args.system)?;
+    let system = config::system(Path::new("jobs"), &args.system)?;
     let lessons = run::Lessons {
         lake: &args.lake,
         system: &system,

@@ -105,14 +105,12 @@ impl Reader {
             beyond_pool: None,
         };
         let mut costs = Costs::default();
-        let started = session_starts(all("turns"));
         explain(&inputs, |turn: &TurnLine, session_first| {
             let line = render::line(rendering, Some(&turn.role), turn.content.as_deref().unwrap_or_default());
             let mut cost = costs.tokens(&line);
             if session_first {
-                let at = started.get(&turn.session_id).copied();
                 let ordinal = i32::try_from(turn.session_ordinal).unwrap_or(i32::MAX);
-                cost += costs.tokens(&render::header(ordinal, at, self.slate.zone_minutes));
+                cost += costs.tokens(&render::header(ordinal, turn.session_started_at, self.slate.zone_minutes));
             }
             Ok(cost)
         })
@@ -165,25 +163,6 @@ fn scores(rankings: &[RecordBatch]) -> Vec<f64> {
     }
     all.sort_by(|a, b| b.total_cmp(a));
     all
-}
-
-/// The earliest time of each session.
-fn session_starts(turns: &[RecordBatch]) -> BTreeMap<String, i64> {
-    let mut started = BTreeMap::new();
-    for batch in turns {
-        let (Some(sessions), Some(times)) = (batch.column_by_name("session_id"), batch.column_by_name("spoken_at"))
-        else {
-            continue;
-        };
-        let times = times.as_primitive::<arrow::datatypes::TimestampMicrosecondType>();
-        for (session, at) in sessions.as_string::<i32>().iter().zip(times.iter()) {
-            if let (Some(session), Some(at)) = (session, at) {
-                let first = started.entry(session.to_string()).or_insert(at);
-                *first = at.min(*first);
-            }
-        }
-    }
-    started
 }
 
 /// The system's partition: the one that is named, or the only one.

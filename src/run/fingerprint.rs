@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use arrow::array::AsArray;
 use arrow::datatypes::{Int32Type, Int64Type};
 use datafusion::common::ScalarValue;
+use datafusion::prelude::SessionContext;
 use sha2::{Digest, Sha256};
 
 use super::graph;
@@ -87,6 +88,14 @@ pub fn of_shard(select: i64, stores: &[&BTreeMap<Store, i64>]) -> i64 {
         }
     }
     print.end()
+}
+
+/// The fingerprint of each store in `rows`: a table's name, or a SELECT in brackets.
+pub async fn of_table(context: &SessionContext, rows: &str, parameters: &[(&str, ScalarValue)]) -> Result<Prints> {
+    let sql = format!(
+        "SELECT shard, tenant_id, store_id, max(store_fingerprint) FROM {rows} GROUP BY shard, tenant_id, store_id"
+    );
+    from_rows(&engine::collect(context, &sql, parameters).await?)
 }
 
 /// Reads `shard, tenant_id, store_id, fingerprint` rows.

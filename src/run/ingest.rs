@@ -71,11 +71,7 @@ async fn changed_shards(
     snapshot: &Snapshot,
 ) -> Result<(Vec<Pending>, u64)> {
     let m = mapped(name);
-    let sql = format!(
-        "SELECT shard, tenant_id, store_id, max(store_fingerprint) FROM ({} {}) GROUP BY shard, tenant_id, store_id",
-        m.checked, m.rows
-    );
-    let new = fingerprint::from_rows(&engine::collect(context, &sql, &run.parameters).await?)?;
+    let new = fingerprint::of_table(context, &format!("({} {})", m.checked, m.rows), &run.parameters).await?;
     let old = store_prints(run, snapshot).await?;
     let select = Print::new("rows of").text(name).end();
     let mut changed = BTreeMap::new();
@@ -188,8 +184,7 @@ async fn input_print(run: &Prepared, name: &'static str) -> Result<i64> {
 async fn store_prints(run: &Prepared, snapshot: &Snapshot) -> Result<Prints> {
     let context = run.session()?;
     engine::register_snapshot(&context, &run.lake, snapshot, &[], "t")?;
-    let sql = "SELECT shard, tenant_id, store_id, max(store_fingerprint) FROM t GROUP BY shard, tenant_id, store_id";
-    fingerprint::from_rows(&engine::collect(&context, sql, &[]).await?)
+    fingerprint::of_table(&context, "t", &[]).await
 }
 
 fn rejects_sql(name: &str) -> String {

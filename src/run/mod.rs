@@ -26,7 +26,7 @@ pub use plan::{Estimate, Plan, plan};
 pub use prepare::{Checked, Prepared, check};
 pub use status::{Status, status};
 pub use summary::{Summary, TableSummary};
-pub use train::{Lessons, read_system, train_from, train_params};
+pub use train::{Lessons, train_from, train_params};
 
 use crate::config::Job;
 use crate::error::{Error, Result};

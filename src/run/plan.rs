@@ -105,8 +105,7 @@ async fn committed(run: &Prepared, table: &str) -> Result<BTreeMap<Store, i64>> 
     let system = run.job.system.partition();
     let prefix: &[&str] = if of.partition[0] == "system" { &[&system] } else { &[] };
     engine::register_snapshot(&context, &run.lake, &snapshot, prefix, "t")?;
-    let sql = "SELECT shard, tenant_id, store_id, max(store_fingerprint) FROM t GROUP BY shard, tenant_id, store_id";
-    let prints = fingerprint::from_rows(&engine::collect(&context, sql, &[]).await?)?;
+    let prints = fingerprint::of_table(&context, "t", &[]).await?;
     Ok(prints.into_values().flatten().collect())
 }
 

@@ -61,7 +61,7 @@ impl Prepared {
         let functions = Functions::new(loaded.models);
         let context = engine::session(&settings, &functions)?;
         let reads = graph::reads(&context, job, last)?;
-        let parameters = parameters(job, as_of(job)?, &loaded.encoder_hash, &loaded.scorer_hash);
+        let mut parameters = parameters(job, as_of(job)?, &loaded.encoder_hash, &loaded.scorer_hash);
         check_selects(job, &context, &parameters, last).await?;
         sources::check(job, &parameters, (&settings, &functions), last).await?;
         // The last thing that may fail for a setting is before the first that is written.
@@ -71,7 +71,6 @@ impl Prepared {
             ("cross_score", loaded.scorer_hash),
             ("rank_score", loaded.ranking_hash),
         ];
-        let mut parameters = parameters;
         parameters.push(("shards", ScalarValue::Int64(Some(i64::from(lake.shards())))));
         Ok(Prepared {
             job: job.clone(),

@@ -1,7 +1,5 @@
 //! Training: features and labels of a lake to a ranker file.
 
-use std::path::Path;
-
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int32Type};
@@ -143,15 +141,4 @@ pub fn train_params(settings: &[String]) -> Result<Params> {
         table.insert(key.trim().to_string(), setting_value(value));
     }
     table.try_into().map_err(|e: toml::de::Error| Error::usage(e.to_string().trim_end().to_string()).at("--set"))
-}
-
-/// Reads a system by name from `jobs/systems/`, or from a TOML file.
-pub fn read_system(name: &str) -> Result<System> {
-    let file = if name.ends_with(".toml") { name.to_string() } else { format!("jobs/systems/{name}.toml") };
-    let path = Path::new(&file);
-    let text = std::fs::read_to_string(path)
-        .or_usage(format!("the system {file} cannot be read"))
-        .map_err(|e| e.next("name a file of jobs/systems/ without its ending, or the path of a TOML file"))?;
-    let stem = path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
-    System::parse(&stem, &text)
 }
