@@ -14,29 +14,36 @@ SELECT
   $budget_tokens AS budget_tokens,
   s.slate['text'] AS text
 FROM (
+  -- row_number() makes the engine sort by request, so that only one ranking is held in memory.
   SELECT
-    r.tenant_id, r.store_id, r.request_id,
+    tenant_id, store_id, request_id,
     fill_slate(
       array_agg(named_struct(
-        'turn_id', t.turn_id,
-        'turn_ordinal', t.turn_ordinal,
-        'session_ordinal', t.session_ordinal,
-        'session_started_at', t.session_started_at,
-        'role', t.role,
-        'content', t.content,
-        'content_hash', t.content_hash,
-        'score', k.score,
-        'rank', k.rank
-      ) ORDER BY k.rank) FILTER (WHERE k.rank IS NOT NULL),
+        'turn_id', turn_id,
+        'turn_ordinal', turn_ordinal,
+        'session_ordinal', session_ordinal,
+        'session_started_at', session_started_at,
+        'role', role,
+        'content', content,
+        'content_hash', content_hash,
+        'score', score,
+        'rank', rn
+      )) FILTER (WHERE rank IS NOT NULL),
       CAST($budget_tokens AS BIGINT),
       $slate
     ) AS slate
-  FROM requests AS r
-  LEFT JOIN rankings AS k ON k.tenant_id = r.tenant_id AND k.store_id = r.store_id AND k.request_id = r.request_id
-  LEFT JOIN (
-    SELECT *, min(spoken_at) OVER (PARTITION BY tenant_id, store_id, session_id) AS session_started_at FROM turns
-  ) AS t ON t.tenant_id = k.tenant_id AND t.store_id = k.store_id AND t.turn_ordinal = k.turn_ordinal
-  GROUP BY r.tenant_id, r.store_id, r.request_id
+  FROM (
+    SELECT
+      r.tenant_id, r.store_id, r.request_id, k.score, k.rank,
+      t.turn_id, t.turn_ordinal, t.session_ordinal, t.session_started_at, t.role, t.content, t.content_hash,
+      row_number() OVER (PARTITION BY r.tenant_id, r.store_id, r.request_id ORDER BY k.rank, k.turn_ordinal) AS rn
+    FROM requests AS r
+    LEFT JOIN rankings AS k ON k.tenant_id = r.tenant_id AND k.store_id = r.store_id AND k.request_id = r.request_id
+    LEFT JOIN (
+      SELECT *, min(spoken_at) OVER (PARTITION BY tenant_id, store_id, session_id) AS session_started_at FROM turns
+    ) AS t ON t.tenant_id = k.tenant_id AND t.store_id = k.store_id AND t.turn_ordinal = k.turn_ordinal
+  )
+  GROUP BY tenant_id, store_id, request_id
 ) AS s
 JOIN requests AS r ON r.tenant_id = s.tenant_id AND r.store_id = s.store_id AND r.request_id = s.request_id
 LEFT JOIN embeddings AS q

@@ -1,10 +1,14 @@
-//! The command line, as types.
+//! The command line, as types, and what its commands do.
+
+mod commands;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::Overrides;
+
+pub use commands::dispatch;
 
 /// Chooses, in bulk, the past conversation turns that an LLM agent should see.
 #[derive(Debug, Parser)]

@@ -9,6 +9,9 @@ use crate::rank::Scorer;
 use crate::score::{CrossEncoder, Encoder};
 use crate::{engine, features, rank, recall, score, slate, text};
 
+/// Changes when a function's results change with no change in its SELECT or parameters.
+pub const FUNCTIONS_VERSION: i64 = 2;
+
 /// What a run has loaded. Jobs are planned without models; a function whose model is missing fails when it is called.
 #[derive(Clone, Default)]
 pub struct Models {

@@ -9,6 +9,7 @@ use datafusion::common::{Result as SqlResult, exec_err, plan_err};
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
 use sha2::{Digest, Sha256};
 
+use super::FUNCTIONS_VERSION;
 use crate::schema;
 use crate::text::dates;
 
@@ -94,7 +95,8 @@ fn shard_of(tenant: &str, store: &str, shards: u64) -> i32 {
     (first_long(&hash.finalize()) as u64 % shards) as i32
 }
 
-/// `fingerprint(columns...)`: 64 bits of the SHA-256 of a row, nulls and types included.
+/// `fingerprint(columns...)`: 64 bits of the SHA-256 of a row, nulls and types included, and of the functions' version:
+/// what they make of the row belongs to it.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Fingerprint {
     signature: Signature,
@@ -115,7 +117,9 @@ impl ScalarUDFImpl for Fingerprint {
             args.args.iter().map(|a| a.to_array(args.number_rows)).collect::<SqlResult<_>>()?;
         let fields = columns.iter().map(|c| SortField::new(c.data_type().clone())).collect();
         let rows = RowConverter::new(fields)?.convert_columns(&columns)?;
-        let prints: Int64Array = rows.iter().map(|row| Some(first_long(&Sha256::digest(row.as_ref())))).collect();
+        let of = Sha256::new_with_prefix(FUNCTIONS_VERSION.to_le_bytes());
+        let print = |row: &[u8]| Some(first_long(&of.clone().chain_update(row).finalize()));
+        let prints: Int64Array = rows.iter().map(|row| print(row.as_ref())).collect();
         Ok(ColumnarValue::Array(Arc::new(prints)))
     }
 }

@@ -9,11 +9,8 @@ use datafusion::prelude::SessionContext;
 use sha2::{Digest, Sha256};
 
 use super::graph;
-use crate::engine;
+use crate::engine::{self, FUNCTIONS_VERSION};
 use crate::error::Result;
-
-/// Changes when a function's results change with no change in its SELECT or parameters.
-const FUNCTIONS_VERSION: i64 = 1;
 
 /// Tenant and store.
 pub type Store = (String, String);

@@ -20,7 +20,10 @@ mod status;
 mod summary;
 mod train;
 
-use std::time::SystemTime;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use futures::future::LocalBoxFuture;
 
 pub use plan::{Estimate, Plan, plan};
 pub use prepare::{Checked, Prepared, check};
@@ -29,6 +32,7 @@ pub use summary::{Summary, TableSummary};
 pub use train::{Lessons, train_from, train_params};
 
 use crate::config::Job;
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::schema;
 
@@ -46,18 +50,30 @@ pub fn until(table: Option<&str>) -> Result<&'static str> {
 
 /// Runs a job up to and with the table `last`; what is committed already is not computed again.
 pub async fn run(job: &Job, last: &'static str) -> Result<Summary> {
+    run_on(job, last, crate::device::open(&job.device)?).await
+}
+
+/// As [`run`], on this device in place of the job's. Boxed here, so that a program that calls it does not compile the
+/// engine once more.
+pub fn run_on<'a>(job: &'a Job, last: &'static str, device: Arc<dyn Device>) -> LocalBoxFuture<'a, Result<Summary>> {
+    Box::pin(through(job, last, device))
+}
+
+async fn through(job: &Job, last: &'static str, device: Arc<dyn Device>) -> Result<Summary> {
     let started = SystemTime::now();
-    let mut prepared = Prepared::new(job, last).await?;
+    let mut prepared = Prepared::on(job, last, device).await?;
     let mut summary = Summary::begin(job, started);
     // What the tables' system is, for those who read them.
     let system = crate::system::System { slate: prepare::slate(job), ..job.system.clone() };
     let system = serde_json::to_vec_pretty(&system).expect("plain data");
     prepared.lake.put(&format!("_systems/{}.json", job.system.partition()), system).await?;
     for table in graph::until(last) {
-        let done = match table {
+        let began = Instant::now();
+        let mut done = match table {
             "turns" | "requests" | "labels" => ingest::table(&mut prepared, table).await?,
             table => derive::table(&mut prepared, schema::table(table).expect("a table of the order")).await?,
         };
+        done.seconds = began.elapsed().as_secs_f64();
         progress::report(&done);
         summary.tables.push(done);
     }

@@ -86,12 +86,22 @@ fn a_model_under_a_filter_is_found() {
     assert_eq!(violations(&twice, "embed("), ["2 calls"]);
 }
 
+/// The operator that aggregates with this function sees one group after another, sorted.
+async fn holds_one_group_at_a_time(table: &str, function: &str) {
+    let plan = plan(table).await;
+    let found = plan.iter().find(|(_, l)| l.starts_with("AggregateExec") && l.contains(function)).expect(function);
+    assert!(found.1.contains("mode=Single"), "{}", found.1);
+    assert!(found.1.contains("ordering_mode=Sorted"), "{}", found.1);
+}
+
 #[tokio::test]
 async fn recall_holds_one_store_at_a_time() {
-    let plan = plan("pools").await;
-    let recall = plan.iter().find(|(_, l)| l.starts_with("AggregateExec") && l.contains("recall(")).expect("recall");
-    assert!(recall.1.contains("mode=Single"), "{}", recall.1);
-    assert!(recall.1.contains("ordering_mode=Sorted"), "{}", recall.1);
+    holds_one_group_at_a_time("pools", "recall(").await;
+}
+
+#[tokio::test]
+async fn the_fill_holds_one_ranking_at_a_time() {
+    holds_one_group_at_a_time("slates", "array_agg(").await;
 }
 
 #[tokio::test]

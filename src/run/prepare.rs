@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use super::fingerprint::{self, Prints};
 use super::{graph, ingest, sources};
 use crate::config::Job;
-use crate::device::Batcher;
+use crate::device::{Batcher, Device};
 use crate::engine::{self, Functions, Models, Settings};
 use crate::error::{Error, Result};
 use crate::lake::{Lake, Snapshot};
@@ -53,11 +53,16 @@ pub struct Checked {
 }
 
 impl Prepared {
-    /// Loads what the tables up to `last` need, and checks their SELECTs.
+    /// Loads what the tables up to `last` need onto the job's device, and checks their SELECTs.
     pub async fn new(job: &Job, last: &'static str) -> Result<Prepared> {
+        Self::on(job, last, crate::device::open(&job.device)?).await
+    }
+
+    /// As [`Prepared::new`], on this device.
+    pub async fn on(job: &Job, last: &'static str, device: Arc<dyn Device>) -> Result<Prepared> {
         let memory_bytes = job.memory_limit.as_deref().map(engine::memory_bytes).transpose()?;
         let settings = Settings::new(memory_bytes)?;
-        let loaded = load(job, last)?;
+        let loaded = load(job, last, device)?;
         let functions = Functions::new(loaded.models);
         let context = engine::session(&settings, &functions)?;
         let reads = graph::reads(&context, job, last)?;
@@ -179,9 +184,8 @@ fn uses_vectors(job: &Job) -> bool {
         || job.system.rank.column.as_deref().is_some_and(vectors)
 }
 
-fn load(job: &Job, last: &str) -> Result<Loaded> {
+fn load(job: &Job, last: &str, device: Arc<dyn Device>) -> Result<Loaded> {
     let needs = |table: &str| graph::until(last).any(|t| t == table);
-    let device = crate::device::open(&job.device)?;
     let info = device.describe();
     let batcher = Batcher::new(device)?;
     let folder = job.models.clone().unwrap_or_else(model::default_models_dir);

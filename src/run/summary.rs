@@ -31,6 +31,8 @@ pub struct TableSummary {
     pub shards_computed: u64,
     /// Rows of the input that were set aside, with their reasons in the `rejects` table.
     pub rejects: u64,
+    /// How long the table took.
+    pub seconds: f64,
 }
 
 impl TableSummary {

@@ -21,15 +21,16 @@
 ), hashed AS (
   SELECT
     tenant_id, store_id, session_id, turn_id, turn_ordinal, session_ordinal, position, spoken_at, added_at, role,
-    speaker, content, coalesce(language, detect_language(content)) AS language,
+    speaker, content, language AS given_language, coalesce(language, detect_language(content)) AS language,
     CASE WHEN regexp_like(content, '\S') THEN sha256(content) END AS content_hash,
     count_tokens(content) AS tokens
   FROM numbered
 )
+-- Tokens, language and hash follow from the content: a fingerprint without them can be had without counting.
 SELECT *,
   bit_xor(fingerprint(
-    turn_id, session_id, turn_ordinal, session_ordinal, position, spoken_at, added_at, role, speaker, content, language,
-    tokens
+    turn_id, session_id, turn_ordinal, session_ordinal, position, spoken_at, added_at, role, speaker, content,
+    given_language
   )) OVER (PARTITION BY tenant_id, store_id) AS store_fingerprint,
   shard_of(tenant_id, store_id, $shards) AS shard
 FROM hashed
