@@ -20,7 +20,10 @@ FROM (
         t.content AS text, t.language, t.content_hash, e.vector, coalesce(t.spoken_at, t.session_at) AS at
       FROM (
         -- A turn without a time of its own is as old as its session.
-        SELECT *, min(spoken_at) OVER (PARTITION BY tenant_id, store_id, session_id) AS session_at FROM turns
+        SELECT *, first_value(spoken_at) OVER (
+          PARTITION BY tenant_id, store_id, session_id ORDER BY spoken_at NULLS LAST ROWS UNBOUNDED PRECEDING
+        ) AS session_at
+        FROM turns
       ) AS t
       LEFT JOIN embeddings AS e
         ON e.content_hash = t.content_hash AND e.purpose = 'passage' AND e.encoder_hash = $encoder_hash

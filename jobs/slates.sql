@@ -40,7 +40,10 @@ FROM (
     FROM requests AS r
     LEFT JOIN rankings AS k ON k.tenant_id = r.tenant_id AND k.store_id = r.store_id AND k.request_id = r.request_id
     LEFT JOIN (
-      SELECT *, min(spoken_at) OVER (PARTITION BY tenant_id, store_id, session_id) AS session_started_at FROM turns
+      SELECT *, first_value(spoken_at) OVER (
+        PARTITION BY tenant_id, store_id, session_id ORDER BY spoken_at NULLS LAST ROWS UNBOUNDED PRECEDING
+      ) AS session_started_at
+      FROM turns
     ) AS t ON t.tenant_id = k.tenant_id AND t.store_id = k.store_id AND t.turn_ordinal = k.turn_ordinal
   )
   GROUP BY tenant_id, store_id, request_id

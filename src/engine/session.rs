@@ -17,7 +17,11 @@ use crate::error::{Context, Error, Result};
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     runtime: Arc<RuntimeEnv>,
+    memory_bytes: Option<usize>,
 }
+
+/// A hash join holds one of its sides, decoded: so many bytes for a byte of its Parquet files.
+const DECODED: u64 = 4;
 
 impl Settings {
     /// Without a limit where `memory_bytes` is none.
@@ -26,8 +30,29 @@ impl Settings {
         if let Some(bytes) = memory_bytes {
             runtime = runtime.with_memory_pool(Arc::new(FairSpillPool::new(bytes)));
         }
-        Ok(Settings { runtime: Arc::new(runtime.build()?) })
+        Ok(Settings { runtime: Arc::new(runtime.build()?), memory_bytes })
     }
+
+    /// Whether `parallel` sessions at once may each hold a side of a join over files of so many bytes.
+    fn holds(&self, file_bytes: u64, parallel: usize) -> bool {
+        let of_one = |limit: usize| (limit / parallel.max(1)) as u64;
+        self.memory_bytes.is_none_or(|limit| file_bytes.saturating_mul(DECODED) <= of_one(limit))
+    }
+}
+
+/// A session, one of `parallel` at once, for a SELECT over files of so many bytes. Where the memory limit does not let it
+/// hold a side of a join, it sorts both sides, which can spill to disk; a hash join cannot.
+pub fn session_over(
+    settings: &Settings,
+    functions: &Functions,
+    file_bytes: u64,
+    parallel: usize,
+) -> Result<SessionContext> {
+    let context = session(settings, functions)?;
+    let state = context.state_ref();
+    let hashes = settings.holds(file_bytes, parallel);
+    state.write().config_mut().options_mut().optimizer.prefer_hash_join = hashes;
+    Ok(context)
 }
 
 /// A session with all functions.
@@ -114,6 +139,16 @@ mod tests {
         for wrong in ["", "much", "3TiBs", "1", "-2GiB"] {
             assert_eq!(memory_bytes(wrong).unwrap_err().exit_code(), 2, "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_join_is_held_where_its_files_are_a_small_part_of_the_limit() {
+        let of = |limit| Settings::new(limit).unwrap();
+        assert!(of(None).holds(u64::MAX, 64));
+        // 4 x 128 MiB in each of two sessions fill 1 GiB.
+        assert!(of(Some(1 << 30)).holds(128 << 20, 2));
+        assert!(!of(Some(1 << 30)).holds((128 << 20) + 1, 2));
+        assert!(of(Some(1 << 30)).holds(256 << 20, 1));
     }
 
     #[test]

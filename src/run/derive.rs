@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arrow::array::{AsArray, Int64Array, RecordBatch, StringArray};
+use arrow::array::{AsArray, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use datafusion::logical_expr::JoinType;
 use datafusion::prelude::{DataFrame, SessionContext, ident};
@@ -14,6 +14,7 @@ use super::fingerprint::{self, Prints, Store};
 use super::keys::Keys;
 use super::prepare::{Prepared, fit};
 use super::progress::Bar;
+use super::stamp::stamp;
 use super::summary::TableSummary;
 use super::{ORDER, graph};
 use crate::engine;
@@ -31,6 +32,8 @@ struct Work {
     unit: Unit,
     /// Of each store that has rows; empty for tables by content.
     stores: BTreeMap<Store, i64>,
+    /// Shards that may be computed at once.
+    parallel: usize,
 }
 
 /// What a computed shard came to.
@@ -69,9 +72,8 @@ async fn bring_up(
     let waiting: u64 = left.iter().map(|w| w.stores.len() as u64).sum();
     summary.stores_kept += summary.stores - waiting;
     while !left.is_empty() {
-        let parallel = std::thread::available_parallelism().map_or(1, usize::from);
         let base = snapshot.clone();
-        let mut made = stream::iter(&left).map(|work| shard(run, table, &base, work)).buffer_unordered(parallel);
+        let mut made = stream::iter(&left).map(|work| shard(run, table, &base, work)).buffer_unordered(threads());
         let (mut group, mut since) = (Vec::new(), Instant::now());
         let (mut lost, mut failed) = (false, None);
         while let Some(one) = made.next().await {
@@ -101,6 +103,10 @@ async fn bring_up(
     }
     bar.end();
     Ok(snapshot)
+}
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn own_files(run: &Prepared, snapshot: &Snapshot) -> Result<Vec<DataFile>> {
@@ -165,6 +171,7 @@ fn units(run: &Prepared, table: &'static Table, snapshot: &Snapshot) -> Result<V
     for file in own_files(run, snapshot)? {
         shards.extend(file.partition.last().and_then(|s| s.parse::<i32>().ok()));
     }
+    let parallel = threads().min(shards.len());
     let work = shards.into_iter().map(|shard| {
         let stores = if graph::by_content(table.name) { BTreeMap::new() } else { of(table.name, shard) };
         let fingerprint = match table.name {
@@ -179,7 +186,8 @@ fn units(run: &Prepared, table: &'static Table, snapshot: &Snapshot) -> Result<V
             "scores" => format!("{}/{}", hash_of(run, "cross_score"), run.job.system.partition()),
             _ => partition[0].clone(),
         };
-        Work { shard, unit: Unit { id: format!("{}/{owner}/{shard}", table.name), fingerprint, partition }, stores }
+        let unit = Unit { id: format!("{}/{owner}/{shard}", table.name), fingerprint, partition };
+        Work { shard, unit, stores, parallel }
     });
     Ok(work.collect())
 }
@@ -196,10 +204,11 @@ async fn shard(run: &Prepared, table: &'static Table, snapshot: &Snapshot, work:
 }
 
 async fn compute(run: &Prepared, table: &'static Table, snapshot: &Snapshot, work: &Work) -> Result<Made> {
-    let context = run.session()?;
+    let own = files_of(run, snapshot, work.shard)?;
+    let file_bytes = own.iter().map(|f| f.size).sum::<u64>() + upstream_bytes(run, table, work.shard)?;
+    let context = engine::session_over(&run.settings, &run.functions, file_bytes, work.parallel)?;
     let (root, store) = run.lake.object_store();
     context.register_object_store(&root, store);
-    let own = files_of(run, snapshot, work.shard)?;
     context.register_table("own_rows", engine::files(table, &root, own)?)?;
     let kept = if graph::by_content(table.name) { BTreeSet::new() } else { kept_stores(&context, work).await? };
     register_upstream(run, &context, table, work, &kept, &root).await?;
@@ -215,7 +224,7 @@ async fn compute(run: &Prepared, table: &'static Table, snapshot: &Snapshot, wor
     let stamped = rows.map(|batch| {
         let batch = batch?;
         keys.check(&batch, table)?;
-        stamp(batch, table, work)
+        stamp(batch, table, &work.stores)
     });
     let pending = snapshot.write(work.unit.clone(), stamped).await?;
     if table.name == "slates" {
@@ -232,6 +241,16 @@ async fn compute(run: &Prepared, table: &'static Table, snapshot: &Snapshot, wor
         stores_kept: kept.len() as u64,
         pending,
     })
+}
+
+/// Bytes of the files that the SELECT reads for a shard.
+fn upstream_bytes(run: &Prepared, table: &Table, shard: i32) -> Result<u64> {
+    let reads = run.reads[table.name].iter().filter(|name| **name != table.name && run.fills(name));
+    let mut bytes = 0;
+    for snapshot in reads.filter_map(|name| run.tables.get(name)) {
+        bytes += files_of(run, snapshot, shard)?.iter().map(|f| f.size).sum::<u64>();
+    }
+    Ok(bytes)
 }
 
 fn files_of(run: &Prepared, snapshot: &Snapshot, shard: i32) -> Result<Vec<DataFile>> {
@@ -330,37 +349,4 @@ async fn own_rows(context: &SessionContext, table: &Table, kept: &BTreeSet<Store
     };
     let batches = engine::collect(context, sql, &[]).await?;
     Ok(batches.iter().map(|b| b.column(0).as_primitive::<Int64Type>().value(0) as u64).sum())
-}
-
-/// Adds each row's store's fingerprint, in the column's place.
-fn stamp(batch: RecordBatch, table: &'static Table, work: &Work) -> Result<RecordBatch> {
-    let Some(at) = table.columns.iter().position(|c| c.name == "store_fingerprint") else {
-        return Ok(batch);
-    };
-    let column = |name: &str| batch.column_by_name(name).expect("a checked SELECT").as_string::<i32>();
-    let (tenants, stores) = (column("tenant_id"), column("store_id"));
-    let mut prints = Vec::with_capacity(batch.num_rows());
-    let mut last: Option<(usize, i64)> = None;
-    for row in 0..batch.num_rows() {
-        // Rows come in the order of stores: most are of the same store as the row before.
-        if let Some((before, print)) = last
-            && tenants.value(before) == tenants.value(row)
-            && stores.value(before) == stores.value(row)
-        {
-            prints.push(print);
-            continue;
-        }
-        let store = (tenants.value(row).to_string(), stores.value(row).to_string());
-        let print = *work.stores.get(&store).ok_or_else(|| {
-            Error::data(format!("the SELECT gives a row of store {:?}, which has no request", store.1))
-                .next("a SELECT must keep tenant_id and store_id as they are")
-        })?;
-        prints.push(print);
-        last = Some((row, print));
-    }
-    let mut columns = batch.columns().to_vec();
-    columns.insert(at, Arc::new(Int64Array::from(prints)));
-    let mut fields: Vec<_> = batch.schema().fields().iter().cloned().collect();
-    fields.insert(at, Arc::new(Field::new("store_fingerprint", DataType::Int64, false)));
-    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
 }

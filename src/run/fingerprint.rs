@@ -95,6 +95,14 @@ pub async fn of_table(context: &SessionContext, rows: &str, parameters: &[(&str,
     from_rows(&engine::collect(context, &sql, parameters).await?)
 }
 
+/// The fingerprint of each store in rows that are not in a table yet: of all its rows, in whatever order.
+pub async fn of_rows(context: &SessionContext, rows: &str, parameters: &[(&str, ScalarValue)]) -> Result<Prints> {
+    let sql = format!(
+        "SELECT shard, tenant_id, store_id, bit_xor(row_fingerprint) FROM ({rows}) GROUP BY shard, tenant_id, store_id"
+    );
+    from_rows(&engine::collect(context, &sql, parameters).await?)
+}
+
 /// Reads `shard, tenant_id, store_id, fingerprint` rows.
 pub fn from_rows(batches: &[arrow::array::RecordBatch]) -> Result<Prints> {
     let mut out = Prints::new();

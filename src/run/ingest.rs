@@ -7,10 +7,11 @@ use arrow::datatypes::{Int32Type, Int64Type};
 use datafusion::prelude::SessionContext;
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::fingerprint::{self, Print, Prints};
+use super::fingerprint::{self, Print, Prints, Store};
 use super::mapped::mapped;
 use super::prepare::Prepared;
 use super::sources;
+use super::stamp::stamp;
 use super::summary::TableSummary;
 use crate::engine;
 use crate::error::{Error, Result};
@@ -71,7 +72,7 @@ async fn changed_shards(
     snapshot: &Snapshot,
 ) -> Result<(Vec<Pending>, u64)> {
     let m = mapped(name);
-    let new = fingerprint::of_table(context, &format!("({} {})", m.checked, m.rows), &run.parameters).await?;
+    let new = fingerprint::of_rows(context, &format!("{} {}", m.checked, m.rows), &run.parameters).await?;
     let old = store_prints(run, snapshot).await?;
     let select = Print::new("rows of").text(name).end();
     let mut changed = BTreeMap::new();
@@ -79,7 +80,7 @@ async fn changed_shards(
     for (shard, prints) in &new {
         let before = old.get(shard);
         if before != Some(prints) {
-            changed.insert(*shard, fingerprint::of_shard(select, &[prints]));
+            changed.insert(*shard, (fingerprint::of_shard(select, &[prints]), prints));
             stores += prints.iter().filter(|(s, p)| before.and_then(|b| b.get(*s)) != Some(p)).count() as u64;
         }
     }
@@ -104,13 +105,13 @@ async fn write_shards(
     context: &SessionContext,
     name: &'static str,
     snapshot: &Snapshot,
-    changed: &BTreeMap<i32, i64>,
+    changed: &BTreeMap<i32, (i64, &BTreeMap<Store, i64>)>,
 ) -> Result<Vec<Pending>> {
     if changed.is_empty() {
         return Ok(Vec::new());
     }
     let (m, table) = (mapped(name), schema::table(name).expect("an input table"));
-    let columns: Vec<_> = table.columns.iter().map(|c| c.name).collect();
+    let columns: Vec<_> = table.columns.iter().map(|c| c.name).filter(|c| *c != "store_fingerprint").collect();
     let shards: Vec<_> = changed.keys().map(ToString::to_string).collect();
     let sql = format!(
         "SELECT shard, {} FROM ({} {}) WHERE shard IN ({}) ORDER BY shard, {}",
@@ -123,9 +124,10 @@ async fn write_shards(
     let mut rows = engine::bind(context, &sql, &run.parameters).await?.execute_stream().await?;
     let mut pending = Vec::new();
     let mut rest: Option<RecordBatch> = None;
-    for (shard, print) in changed {
+    for (shard, (print, stores)) in changed {
         let (send, receive) = futures::channel::mpsc::channel(2);
-        let writing = snapshot.write(unit(name, *shard, *print), receive);
+        let stamped = receive.map(|batch| stamp(batch?, table, stores));
+        let writing = snapshot.write(unit(name, *shard, *print), stamped);
         let feeding = feed(&mut rows, *shard, rest.take(), send);
         let (written, left) = futures::join!(writing, feeding);
         pending.push(written?);

@@ -16,6 +16,7 @@ mod plan_tests;
 mod prepare;
 mod progress;
 mod sources;
+mod stamp;
 mod status;
 mod summary;
 mod train;

@@ -80,7 +80,7 @@ async fn read_inputs(run: &mut Prepared, context: &SessionContext) -> Result<Siz
     let mut sizes = Sizes::new();
     for name in ["turns", "requests"] {
         let sql = format!(
-            "SELECT shard, tenant_id, store_id, max(store_fingerprint), count(*) FROM {name} \
+            "SELECT shard, tenant_id, store_id, bit_xor(row_fingerprint), count(*) FROM {name} \
              GROUP BY shard, tenant_id, store_id"
         );
         let batches = engine::collect(context, &sql, &[]).await?;

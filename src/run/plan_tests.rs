@@ -18,8 +18,16 @@ fn job() -> Job {
     Job::read(&file, &Overrides { lake: Some("memory:///x".into()), ..Default::default() }).unwrap()
 }
 
+/// What a session reads of a lake that fits into memory, and of one that does not.
+const SIZES: [u64; 2] = [0, u64::MAX];
+
 fn session() -> SessionContext {
-    let context = engine::session(&Settings::default(), &Functions::new(Models::default())).unwrap();
+    session_over(0)
+}
+
+fn session_over(file_bytes: u64) -> SessionContext {
+    let (settings, functions) = (Settings::new(Some(1 << 30)).unwrap(), Functions::new(Models::default()));
+    let context = engine::session_over(&settings, &functions, file_bytes, 1).unwrap();
     for name in ORDER {
         let schema = schema::table(name).unwrap().full_schema();
         let rows = arrow::array::RecordBatch::new_empty(schema.clone());
@@ -33,8 +41,8 @@ fn parameters(job: &Job) -> Vec<(&'static str, datafusion::common::ScalarValue)>
 }
 
 /// The physical plan of a table's SELECT, a line an operator, with its depth.
-async fn plan(table: &str) -> Vec<(usize, String)> {
-    let (job, context) = (job(), session());
+async fn plan(table: &str, file_bytes: u64) -> Vec<(usize, String)> {
+    let (job, context) = (job(), session_over(file_bytes));
     let frame = engine::bind(&context, &job.sql[table].text, &parameters(&job)).await.unwrap();
     let plan = fit(frame, schema::table(table).unwrap()).unwrap().create_physical_plan().await.unwrap();
     lines(plan.as_ref())
@@ -70,8 +78,10 @@ fn lines(plan: &dyn ExecutionPlan) -> Vec<(usize, String)> {
 #[tokio::test]
 async fn a_model_is_called_once_and_under_no_filter_or_join() {
     for (table, function) in [("embeddings", "embed("), ("scores", "cross_score(")] {
-        let plan = plan(table).await;
-        assert_eq!(violations(&plan, function), [""; 0], "{table}: {plan:#?}");
+        for file_bytes in SIZES {
+            let plan = plan(table, file_bytes).await;
+            assert_eq!(violations(&plan, function), [""; 0], "{table}: {plan:#?}");
+        }
     }
 }
 
@@ -88,10 +98,20 @@ fn a_model_under_a_filter_is_found() {
 
 /// The operator that aggregates with this function sees one group after another, sorted.
 async fn holds_one_group_at_a_time(table: &str, function: &str) {
-    let plan = plan(table).await;
-    let found = plan.iter().find(|(_, l)| l.starts_with("AggregateExec") && l.contains(function)).expect(function);
-    assert!(found.1.contains("mode=Single"), "{}", found.1);
-    assert!(found.1.contains("ordering_mode=Sorted"), "{}", found.1);
+    for file_bytes in SIZES {
+        let plan = plan(table, file_bytes).await;
+        let found = plan.iter().find(|(_, l)| l.starts_with("AggregateExec") && l.contains(function)).expect(function);
+        assert!(found.1.contains("mode=Single"), "{}", found.1);
+        assert!(found.1.contains("ordering_mode=Sorted"), "{}", found.1);
+    }
+}
+
+#[tokio::test]
+async fn what_does_not_fit_is_sorted_not_held() {
+    for table in ORDER.iter().filter(|t| !graph::from_input(t)) {
+        let held = |plan: &[(usize, String)]| plan.iter().filter(|(_, l)| l.starts_with("HashJoinExec")).count();
+        assert_eq!(held(&plan(table, u64::MAX).await), 0, "{table}");
+    }
 }
 
 #[tokio::test]

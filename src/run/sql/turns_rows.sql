@@ -1,5 +1,8 @@
 , started AS (
-  SELECT *, min(spoken_at) OVER (PARTITION BY tenant_id, store_id, session_id) AS session_at
+  -- The least of a sorted column, not min(): a window without an order holds all rows of the input at once.
+  SELECT *, first_value(spoken_at) OVER (
+      PARTITION BY tenant_id, store_id, session_id ORDER BY spoken_at NULLS LAST ROWS UNBOUNDED PRECEDING
+    ) AS session_at
   FROM checked WHERE problem IS NULL
 ), placed AS (
   SELECT *,
@@ -10,7 +13,10 @@
     ) - 1 AS INT) AS turn_ordinal
   FROM started
 ), sessions AS (
-  SELECT *, min(turn_ordinal) OVER (PARTITION BY tenant_id, store_id, session_id) AS session_first FROM placed
+  SELECT *, first_value(turn_ordinal) OVER (
+      PARTITION BY tenant_id, store_id, session_id ORDER BY turn_ordinal ROWS UNBOUNDED PRECEDING
+    ) AS session_first
+  FROM placed
 ), numbered AS (
   SELECT *,
     CAST(dense_rank() OVER (PARTITION BY tenant_id, store_id ORDER BY session_first) - 1 AS INT) AS session_ordinal,
@@ -28,9 +34,9 @@
 )
 -- Tokens, language and hash follow from the content: a fingerprint without them can be had without counting.
 SELECT *,
-  bit_xor(fingerprint(
+  fingerprint(
     turn_id, session_id, turn_ordinal, session_ordinal, position, spoken_at, added_at, role, speaker, content,
     given_language
-  )) OVER (PARTITION BY tenant_id, store_id) AS store_fingerprint,
+  ) AS row_fingerprint,
   shard_of(tenant_id, store_id, $shards) AS shard
 FROM hashed
