@@ -3,10 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use datafusion::common::ScalarValue;
 use datafusion::datasource::MemTable;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 use datafusion::prelude::SessionContext;
 
+use super::mapped::{mapped, nothing};
 use super::prepare::fit;
 use super::{ORDER, graph};
 use crate::config::{Job, Overrides};
@@ -36,7 +38,7 @@ fn session_over(file_bytes: u64) -> SessionContext {
     context
 }
 
-fn parameters(job: &Job) -> Vec<(&'static str, datafusion::common::ScalarValue)> {
+fn parameters(job: &Job) -> Vec<(&'static str, ScalarValue)> {
     super::prepare::parameters(job, None, "encoder", "scorer")
 }
 
@@ -103,6 +105,25 @@ async fn holds_one_group_at_a_time(table: &str, function: &str) {
         let found = plan.iter().find(|(_, l)| l.starts_with("AggregateExec") && l.contains(function)).expect(function);
         assert!(found.1.contains("mode=Single"), "{}", found.1);
         assert!(found.1.contains("ordering_mode=Sorted"), "{}", found.1);
+    }
+}
+
+/// A window that is not bounded holds all rows of its input, whatever the memory limit.
+#[tokio::test]
+async fn no_window_holds_its_input() {
+    let unbounded = |plan: &[(usize, String)]| plan.iter().filter(|(_, l)| l.starts_with("WindowAggExec")).count();
+    for table in ORDER.iter().filter(|t| !graph::from_input(t)) {
+        assert_eq!(unbounded(&plan(table, 0).await), 0, "{table}");
+    }
+    for table in ORDER.iter().filter(|t| graph::from_input(t)) {
+        let (job, context, m) = (job(), session(), mapped(table));
+        context.register_table("mapped", nothing(&context, m).unwrap().into_view()).unwrap();
+        let mut parameters = parameters(&job);
+        parameters.push(("shards", ScalarValue::Int64(Some(64))));
+        let frame = engine::bind(&context, &format!("{} {}", m.checked, m.rows), &parameters).await.unwrap();
+        let plan = lines(frame.create_physical_plan().await.unwrap().as_ref());
+        assert!(plan.iter().any(|(_, l)| l.starts_with("BoundedWindowAggExec")), "{table}: {plan:#?}");
+        assert_eq!(unbounded(&plan), 0, "{table}: {plan:#?}");
     }
 }
 
