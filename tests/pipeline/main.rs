@@ -3,10 +3,14 @@
 mod degraded;
 mod faults;
 mod inputs;
+mod killing;
+mod kills;
 mod nights;
 mod order;
+
 mod slates;
 mod support;
 mod systems;
 mod tenants;
 mod training;
+mod writers;

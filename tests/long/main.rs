@@ -1,0 +1,7 @@
+//! What takes longer than a change can wait for. Not part of `cargo test`: `make test-long` runs it.
+
+#[path = "../pipeline/killing.rs"]
+mod killing;
+mod kills;
+#[path = "../pipeline/support.rs"]
+mod support;
