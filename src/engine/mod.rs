@@ -2,6 +2,7 @@
 
 mod functions;
 mod inputs;
+mod merge;
 mod scan;
 mod session;
 mod tables;

@@ -17,7 +17,9 @@ use memslate::schema;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 /// A target's name and function.
-pub const ALL: [(&str, fn(&[u8])); 5] =
+pub type Target = (&'static str, fn(&[u8]));
+
+pub const ALL: [Target; 5] =
     [("locomo", locomo), ("longmemeval", longmemeval), ("beam", beam), ("chat", chat), ("slates", slates)];
 
 /// Where a format reads two files, this line stands between them.

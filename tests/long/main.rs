@@ -1,5 +1,7 @@
 //! What takes longer than a change can wait for. Not part of `cargo test`: `make test-long` runs it.
 
+mod corpus;
+mod edits;
 #[path = "../pipeline/killing.rs"]
 mod killing;
 mod kills;

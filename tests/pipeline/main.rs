@@ -1,5 +1,7 @@
 //! The program as its users run it: inputs in Parquet, the real binary, the tables of the lake.
 
+mod changes;
+mod corpus;
 mod degraded;
 mod faults;
 mod inputs;
@@ -7,10 +9,11 @@ mod killing;
 mod kills;
 mod nights;
 mod order;
-
+mod room;
 mod slates;
 mod support;
 mod systems;
 mod tenants;
 mod training;
+mod vectors;
 mod writers;

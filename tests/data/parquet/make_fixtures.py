@@ -107,6 +107,9 @@ def other_writers():
         frame = plain.to_pandas()
         for name in ("tenant_id", "language"):
             frame[name] = frame[name].astype("object")
+        # It takes any datetime for nanoseconds.
+        for name in ("spoken_at", "added_at"):
+            frame[name] = frame[name].astype("datetime64[ns, UTC]")
         fastparquet.write(str(HERE / "turns" / f"fastparquet_{times}.parquet"), frame, times=times, compression="GZIP",
                           object_encoding="utf8")
     database = duckdb.connect()
