@@ -8,6 +8,6 @@ mod session;
 mod tables;
 
 pub use functions::{Functions, Models};
-pub use session::{Settings, bind, collect, memory_bytes, session};
+pub use session::{Settings, bind, collect, memory_bytes, session, stream};
 pub(crate) use session::{calls, names_parameter};
 pub use tables::{empty, files, input, refers_to, register, register_snapshot};

@@ -1,6 +1,8 @@
 //! One session: its limits, its functions, and SQL with bound parameters.
 
+use std::any::Any;
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -9,6 +11,8 @@ use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::{DataFrame, SessionConfig, SessionContext};
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt, TryStreamExt};
 
 use super::Functions;
 use crate::error::{Context, Error, Result};
@@ -78,7 +82,22 @@ pub async fn collect(
     sql: &str,
     parameters: &[(&str, ScalarValue)],
 ) -> Result<Vec<RecordBatch>> {
-    Ok(bind(context, sql, parameters).await?.collect().await?)
+    stream(bind(context, sql, parameters).await?).await?.try_collect().await
+}
+
+/// The rows of a plan as they come. A decoder that panics on the bytes of a damaged file gives an error, as it should
+/// have done itself.
+pub async fn stream(frame: DataFrame) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+    let rows = AssertUnwindSafe(frame.execute_stream()).catch_unwind().await.map_err(damaged)??;
+    let rows = AssertUnwindSafe(rows).catch_unwind();
+    Ok(rows.map(|batch| batch.map_err(damaged)?.map_err(Error::from)).boxed())
+}
+
+fn damaged(panic: Box<dyn Any + Send>) -> Error {
+    let said = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    Error::data("a file cannot be decoded, it is damaged")
+        .source(said.unwrap_or("the decoder gave up").to_string())
+        .next("of an input, write it again; of the lake, take its folder from a copy, or run into a new lake")
 }
 
 /// Reads a size such as `512MiB`, `2GiB`, `2g` or a number of bytes.

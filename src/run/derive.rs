@@ -218,7 +218,7 @@ async fn compute(run: &Prepared, table: &'static Table, snapshot: &Snapshot, wor
         None => computed,
     };
     let order = table.key.iter().map(|k| ident(*k).sort(true, true)).collect();
-    let rows = rows.sort(order)?.execute_stream().await?;
+    let rows = engine::stream(rows.sort(order)?).await?;
     let mut keys = Keys::default();
     let stamped = rows.map(|batch| {
         let batch = batch?;

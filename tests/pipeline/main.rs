@@ -2,6 +2,7 @@
 
 mod changes;
 mod corpus;
+mod damaged;
 mod degraded;
 mod faults;
 mod inputs;

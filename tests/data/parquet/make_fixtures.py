@@ -178,3 +178,9 @@ flat()
 other_writers()
 folder()
 sessions()
+
+# A text column whose second value is no UTF-8.
+plain = table()
+broken = pa.StringArray.from_buffers(7, pa.py_buffer(b"".join(i.to_bytes(4, "little") for i in (0, 4, 6, 10, 14, 18, 22, 26))),
+                                     pa.py_buffer(b"fine\xff\xfe" + b"fine" * 5))
+pq.write_table(plain.set_column(plain.schema.get_field_index("content"), "content", broken), HERE / "no_utf8.parquet")
