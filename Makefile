@@ -39,6 +39,7 @@ format:
 
 lint:
 	@$(TOOLS) cargo clippy --release --all-targets --quiet -- -D warnings
+	@$(TOOLS) cargo clippy --release --test long --quiet -- -D warnings
 
 test: format lint
 	@$(TOOLS) cargo test --release

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::common::{ParamValues, ScalarValue};
+use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::{DataFrame, SessionConfig, SessionContext};
@@ -90,13 +91,21 @@ pub async fn collect(
 pub async fn stream(frame: DataFrame) -> Result<BoxStream<'static, Result<RecordBatch>>> {
     let rows = AssertUnwindSafe(frame.execute_stream()).catch_unwind().await.map_err(damaged)??;
     let rows = AssertUnwindSafe(rows).catch_unwind();
-    Ok(rows.map(|batch| batch.map_err(damaged)?.map_err(Error::from)).boxed())
+    Ok(rows.map(|batch| batch.map_err(damaged)?.map_err(of_task)).boxed())
+}
+
+/// The engine tells the panic of a task of its own as an error.
+fn of_task(e: DataFusionError) -> Error {
+    match e {
+        DataFusionError::ExecutionJoin(join) if join.is_panic() => damaged(join.into_panic()),
+        e => e.into(),
+    }
 }
 
 fn damaged(panic: Box<dyn Any + Send>) -> Error {
     let said = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-    Error::data("a file cannot be decoded, it is damaged")
-        .source(said.unwrap_or("the decoder gave up").to_string())
+    Error::data("the query broke off: most likely a file that it reads is damaged")
+        .source(said.unwrap_or("no reason is known").to_string())
         .next("of an input, write it again; of the lake, take its folder from a copy, or run into a new lake")
 }
 

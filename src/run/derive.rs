@@ -51,7 +51,7 @@ pub async fn table(run: &mut Prepared, table: &'static Table) -> Result<TableSum
         snapshot = bring_up(run, table, snapshot, &mut summary).await?;
         summary.rows = own_files(run, &snapshot)?.iter().map(|f| f.rows).sum();
         if table.name == "embeddings" {
-            run.gaps = gaps::prints(run, &snapshot).await?;
+            run.gaps = gaps::prints(run, &snapshot, [&run.tables["turns"], &run.tables["requests"]]).await?;
         }
     }
     summary.version = snapshot.version();

@@ -13,6 +13,15 @@ use crate::error::Result;
 use crate::lake::Snapshot;
 use crate::schema;
 
+/// As [`prints`], of the lake as it is.
+pub async fn prints_now(run: &Prepared) -> Result<Prints> {
+    let tables = [&schema::EMBEDDINGS, &schema::TURNS, &schema::REQUESTS].map(|table| run.lake.existing(table));
+    match futures::future::try_join_all(tables).await?.as_slice() {
+        [Some(embeddings), Some(turns), Some(requests)] => prints(run, embeddings, [turns, requests]).await,
+        _ => Ok(Prints::new()),
+    }
+}
+
 /// The encoder's rows without a vector.
 pub const MISSING: &str = "encoder_hash = $encoder_hash AND vector IS NULL";
 
@@ -34,12 +43,12 @@ pub async fn shards(run: &Prepared, snapshot: &Snapshot) -> Result<BTreeSet<i32>
     Ok(found)
 }
 
-/// Of each store that lacks vectors, a fingerprint of the texts that have none.
-pub async fn prints(run: &Prepared, embeddings: &Snapshot) -> Result<Prints> {
+/// Of each store that lacks vectors, a fingerprint of the texts that have none. `texts`: turns and requests.
+pub async fn prints(run: &Prepared, embeddings: &Snapshot, texts: [&Snapshot; 2]) -> Result<Prints> {
     let mut all = Prints::new();
     for shard in shards(run, embeddings).await? {
         let context = run.session()?;
-        for snapshot in [embeddings, &run.tables["turns"], &run.tables["requests"]] {
+        for snapshot in [embeddings, texts[0], texts[1]] {
             let shard = shard.to_string();
             engine::register_snapshot(&context, &run.lake, snapshot, &[&shard], snapshot.table.name)?;
         }

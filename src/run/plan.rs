@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::fingerprint::{self, Prints, Store};
 use super::prepare::Prepared;
-use super::{graph, ingest};
+use super::{gaps, graph, ingest};
 use crate::config::Job;
 use crate::engine;
 use crate::error::Result;
@@ -59,6 +59,7 @@ pub async fn plan(job: &Job, last: &'static str) -> Result<Plan> {
     let sizes = read_inputs(&mut run, &context).await?;
     let mut tables = Vec::new();
     let mut prints: BTreeMap<&'static str, Prints> = run.inputs.clone();
+    prints.insert("embeddings", gaps::prints_now(&run).await?);
     for table in graph::until(last) {
         let estimate = match table {
             "labels" => continue,

@@ -5,5 +5,7 @@ mod edits;
 #[path = "../pipeline/killing.rs"]
 mod killing;
 mod kills;
+// Not all of it is needed here.
+#[allow(dead_code)]
 #[path = "../pipeline/support.rs"]
 mod support;

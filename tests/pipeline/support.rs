@@ -238,7 +238,7 @@ pub fn memslate(arguments: &[impl AsRef<std::ffi::OsStr>]) -> Ran {
 
 pub fn command(arguments: &[impl AsRef<std::ffi::OsStr>]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_memslate"));
-    command.args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).stdin(Stdio::null());
+    command.args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).stdin(Stdio::null()).env_remove("RUST_BACKTRACE");
     command
 }
 
