@@ -14,6 +14,7 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::{DataFrame, SessionConfig, SessionContext};
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, TryStreamExt};
+use tokio::task::JoinError;
 
 use super::Functions;
 use crate::error::{Context, Error, Result};
@@ -96,16 +97,27 @@ pub async fn stream(frame: DataFrame) -> Result<BoxStream<'static, Result<Record
 
 /// The engine tells the panic of a task of its own as an error.
 fn of_task(e: DataFusionError) -> Error {
-    match e {
-        DataFusionError::ExecutionJoin(join) if join.is_panic() => damaged(join.into_panic()),
-        e => e.into(),
-    }
+    let said = match e.find_root() {
+        DataFusionError::ExecutionJoin(join) if join.is_panic() => join.to_string(),
+        DataFusionError::External(inner)
+            if inner.downcast_ref::<Arc<JoinError>>().is_some_and(|join| join.is_panic()) =>
+        {
+            inner.to_string()
+        }
+        _ => return e.into(),
+    };
+    // "task 7 panicked with message "..."": the task is the engine's affair.
+    broken_off(said.split_once("message ").map_or(said.as_str(), |(_, message)| message))
 }
 
 fn damaged(panic: Box<dyn Any + Send>) -> Error {
     let said = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-    Error::data("the query broke off: most likely a file that it reads is damaged")
-        .source(said.unwrap_or("no reason is known").to_string())
+    broken_off(said.unwrap_or("no reason is known"))
+}
+
+fn broken_off(said: &str) -> Error {
+    Error::data("the query broke off, most likely because a file that it reads is damaged")
+        .source(said.to_string())
         .next("of an input, write it again; of the lake, take its folder from a copy, or run into a new lake")
 }
 
