@@ -1,13 +1,17 @@
 # make demo    build, fetch the small model, and make slates from data/demo
 # make test    everything that must hold before a change lands
+# make test-long   what takes longer: thirty kills, random edits of many nights, the fuzz targets' corpus and beyond
+# make fuzz    each fuzz target for FUZZ_SECONDS; what it finds lies in tests/fuzz/artifacts
 
 SHELL := /bin/sh
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 MEMSLATE := $(TARGET)/release/memslate
 TOOLS := . .ci/tools.sh &&
 OUT := out
+FUZZ_TARGETS := locomo longmemeval beam chat slates
+FUZZ_SECONDS := 60
 
-.PHONY: all demo build model test format lint
+.PHONY: all demo build model test test-long fuzz format lint
 
 all: build
 
@@ -35,7 +39,23 @@ format:
 
 lint:
 	@$(TOOLS) cargo clippy --release --all-targets --quiet -- -D warnings
+	@$(TOOLS) cargo clippy --release --test long --quiet -- -D warnings
 
 test: format lint
 	@$(TOOLS) cargo test --release
 	@$(MAKE) --no-print-directory demo
+
+test-long:
+	@$(TOOLS) cargo test --release --test long
+
+# Coverage is counted in this workspace's code alone: the dependencies are those of every other build.
+fuzz:
+	@$(TOOLS) RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/tests/fuzz/coverage.sh \
+		cargo build --release --quiet --package memslate-fuzz --bins
+	@set -e; for target in $(FUZZ_TARGETS); do \
+		echo "$$target"; \
+		mkdir -p $(TARGET)/fuzz/$$target tests/fuzz/artifacts; \
+		$(TARGET)/release/$$target $(TARGET)/fuzz/$$target tests/fuzz/corpus/$$target \
+			-max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 \
+			-verbosity=0 -artifact_prefix=tests/fuzz/artifacts/$$target-; \
+	done

@@ -1,4 +1,5 @@
--- A vector for each text that has none yet. Rows are addressed by content: an unchanged text is never embedded again.
+-- A vector for each text that has none yet. Rows are addressed by content: an unchanged text is never embedded again. A
+-- text on which the encoder failed is not among `embeddings`, and is tried again.
 SELECT content_hash, purpose, encoder_hash, e['vector'] AS vector, e['truncated'] AS truncated
 FROM (
   SELECT content_hash, purpose, encoder_hash, embed(text, purpose) AS e

@@ -115,7 +115,7 @@ pub const EMBEDDINGS: Table = Table {
         col("content_hash", Bytes, "SHA-256 of the text"),
         col("purpose", Text, "passage (a turn) or query (a question)"),
         col("encoder_hash", Text, "hash of the encoder: weights, tokenizer, pooling, limits, kernels"),
-        opt("vector", Bytes, "unit vector, little-endian f16; null where the encoder failed"),
+        opt("vector", Bytes, "unit vector, little-endian f16; empty: no token to embed; null: the encoder failed"),
         col("truncated", Bool, "the text was longer than the encoder reads"),
     ],
     partition: &["shard"],

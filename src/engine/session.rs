@@ -1,14 +1,20 @@
 //! One session: its limits, its functions, and SQL with bound parameters.
 
+use std::any::Any;
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::common::{ParamValues, ScalarValue};
+use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::{DataFrame, SessionConfig, SessionContext};
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt, TryStreamExt};
+use tokio::task::JoinError;
 
 use super::Functions;
 use crate::error::{Context, Error, Result};
@@ -103,7 +109,41 @@ pub async fn collect(
     sql: &str,
     parameters: &[(&str, ScalarValue)],
 ) -> Result<Vec<RecordBatch>> {
-    Ok(bind(context, sql, parameters).await?.collect().await?)
+    stream(bind(context, sql, parameters).await?).await?.try_collect().await
+}
+
+/// The rows of a plan as they come. A decoder that panics on the bytes of a damaged file gives an error, as it should
+/// have done itself.
+pub async fn stream(frame: DataFrame) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+    let rows = AssertUnwindSafe(frame.execute_stream()).catch_unwind().await.map_err(damaged)??;
+    let rows = AssertUnwindSafe(rows).catch_unwind();
+    Ok(rows.map(|batch| batch.map_err(damaged)?.map_err(of_task)).boxed())
+}
+
+/// The engine tells the panic of a task of its own as an error.
+fn of_task(e: DataFusionError) -> Error {
+    let said = match e.find_root() {
+        DataFusionError::ExecutionJoin(join) if join.is_panic() => join.to_string(),
+        DataFusionError::External(inner)
+            if inner.downcast_ref::<Arc<JoinError>>().is_some_and(|join| join.is_panic()) =>
+        {
+            inner.to_string()
+        }
+        _ => return e.into(),
+    };
+    // "task 7 panicked with message "..."": the task is the engine's affair.
+    broken_off(said.split_once("message ").map_or(said.as_str(), |(_, message)| message))
+}
+
+fn damaged(panic: Box<dyn Any + Send>) -> Error {
+    let said = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    broken_off(said.unwrap_or("no reason is known"))
+}
+
+fn broken_off(said: &str) -> Error {
+    Error::data("the query broke off, most likely because a file that it reads is damaged")
+        .source(said.to_string())
+        .next("of an input, write it again; of the lake, take its folder from a copy, or run into a new lake")
 }
 
 /// Reads a size such as `512MiB`, `2GiB`, `2g` or a number of bytes.

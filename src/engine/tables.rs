@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::Schema;
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::empty::EmptyTable;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
@@ -11,8 +10,9 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::prelude::SessionContext;
 use url::Url;
 
+use super::merge::merged;
 use super::scan::LakeFiles;
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, Result};
 use crate::lake::{DataFile, Lake, Place, Snapshot};
 use crate::schema::Table;
 
@@ -81,8 +81,7 @@ pub async fn input(context: &SessionContext, place: &Place) -> Result<Arc<dyn Ta
         })?;
         schemas.push(schema.as_ref().clone());
     }
-    let schema = Schema::try_merge(schemas).or_data("its files have columns of one name and different types");
-    let schema = schema.map_err(|e| e.at(place.to_string()))?;
+    let schema = merged(&schemas).map_err(|e| e.at(place.to_string()))?;
     Ok(Arc::new(ListingTable::try_new(config.with_schema(Arc::new(schema)))?))
 }
 

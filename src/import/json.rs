@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::Value;
+use serde_json::error::Category;
 
 use crate::error::{Context, Error, Result};
 
@@ -77,7 +78,53 @@ fn wrong_top(found: Option<u8>) -> Error {
 }
 
 fn broken(e: serde_json::Error, path: &Path) -> Error {
-    at(Error::data("is not whole JSON").source(e), path).next("get the file again: it may have been cut off")
+    let next = match flaw(&e) {
+        Flaw::Cut => "get the file again: it may have been cut off",
+        Flaw::Syntax => "the line and column say where: get the file again, or mend it there",
+        Flaw::NotUtf8 => "save the file as UTF-8",
+        Flaw::HalfCharacter => "a \\u escape from D800 to DFFF must be one of two: mend it where line and column say",
+        Flaw::TooDeep => "no layout that can be read nests so deep: look where line and column say",
+        Flaw::Unreadable => "look after the disk that the file is on",
+    };
+    at(Error::data(flaw(&e).says()).source(e), path).next(next)
+}
+
+/// Why a text is no JSON that can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flaw {
+    Cut,
+    Syntax,
+    NotUtf8,
+    /// A surrogate without its other half.
+    HalfCharacter,
+    TooDeep,
+    Unreadable,
+}
+
+/// The parser tells its errors apart by their words alone.
+pub fn flaw(e: &serde_json::Error) -> Flaw {
+    let says = |what: &str| e.to_string().starts_with(what);
+    match e.classify() {
+        Category::Io => Flaw::Unreadable,
+        Category::Eof => Flaw::Cut,
+        _ if says("invalid unicode code point") => Flaw::NotUtf8,
+        _ if says("lone leading surrogate") || says("unexpected end of hex escape") => Flaw::HalfCharacter,
+        _ if says("recursion limit exceeded") => Flaw::TooDeep,
+        _ => Flaw::Syntax,
+    }
+}
+
+impl Flaw {
+    pub fn says(self) -> &'static str {
+        match self {
+            Flaw::Cut => "is not whole JSON",
+            Flaw::Syntax => "is not JSON",
+            Flaw::NotUtf8 => "is not UTF-8",
+            Flaw::HalfCharacter => "holds half a character",
+            Flaw::TooDeep => "is nested deeper than 127 levels",
+            Flaw::Unreadable => "cannot be read",
+        }
+    }
 }
 
 fn at(e: Error, path: &Path) -> Error {

@@ -6,6 +6,7 @@
 //! process that dies between the two leaves a file that no reader sees.
 
 mod commit;
+mod nulls;
 mod place;
 mod snapshot;
 #[cfg(test)]

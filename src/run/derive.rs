@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use arrow::array::{AsArray, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema};
-use datafusion::logical_expr::JoinType;
+use datafusion::catalog::TableProvider;
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::{JoinType, lit};
 use datafusion::prelude::{DataFrame, SessionContext, ident};
 use futures::{StreamExt, stream};
 
@@ -16,7 +18,7 @@ use super::prepare::{Prepared, fit};
 use super::progress::Bar;
 use super::stamp::stamp;
 use super::summary::TableSummary;
-use super::{ORDER, graph};
+use super::{ORDER, gaps, graph};
 use crate::engine;
 use crate::error::{Error, Result};
 use crate::lake::{DataFile, Outcome, Pending, Snapshot, Unit};
@@ -51,6 +53,9 @@ pub async fn table(run: &mut Prepared, table: &'static Table) -> Result<TableSum
     if run.fills(table.name) {
         snapshot = bring_up(run, table, snapshot, &mut summary).await?;
         summary.rows = own_files(run, &snapshot)?.iter().map(|f| f.rows).sum();
+        if table.name == "embeddings" {
+            run.gaps = gaps::prints(run, &snapshot, [&run.tables["turns"], &run.tables["requests"]]).await?;
+        }
     }
     summary.version = snapshot.version();
     run.tables.insert(table.name, snapshot);
@@ -67,7 +72,8 @@ async fn bring_up(
     summary.stores = work.iter().map(|w| w.stores.len() as u64).sum();
     let total = work.len();
     let bar = Bar::new(table.name, total as u64);
-    let mut left = not_done(work, &snapshot).await?;
+    let again = if table.name == "embeddings" { gaps::shards(run, &snapshot).await? } else { BTreeSet::new() };
+    let mut left = not_done(work, &snapshot, &again).await?;
     bar.skip((total - left.len()) as u64);
     let waiting: u64 = left.iter().map(|w| w.stores.len() as u64).sum();
     summary.stores_kept += summary.stores - waiting;
@@ -99,7 +105,7 @@ async fn bring_up(
             return Err(e);
         }
         // Where another run committed a shard first, its rows count if they are what we would have computed.
-        left = if lost { not_done(left, &snapshot).await? } else { Vec::new() };
+        left = if lost { not_done(left, &snapshot, &BTreeSet::new()).await? } else { Vec::new() };
     }
     bar.end();
     Ok(snapshot)
@@ -140,11 +146,11 @@ async fn commit(snapshot: &mut Snapshot, group: &mut Vec<Made>, summary: &mut Ta
     }
 }
 
-/// The shards whose fingerprint is not the committed one.
-async fn not_done(work: Vec<Work>, snapshot: &Snapshot) -> Result<Vec<Work>> {
+/// The shards whose fingerprint is not the committed one, and those to compute in any case.
+async fn not_done(work: Vec<Work>, snapshot: &Snapshot, again: &BTreeSet<i32>) -> Result<Vec<Work>> {
     let mut left = Vec::new();
     for w in work {
-        if snapshot.done(&w.unit.id).await? != Some(w.unit.fingerprint) {
+        if again.contains(&w.shard) || snapshot.done(&w.unit.id).await? != Some(w.unit.fingerprint) {
             left.push(w);
         }
     }
@@ -154,6 +160,7 @@ async fn not_done(work: Vec<Work>, snapshot: &Snapshot) -> Result<Vec<Work>> {
 /// Fingerprints of the stores of every table up to `table`, from the inputs on.
 fn prints(run: &Prepared, table: &str) -> BTreeMap<&'static str, Prints> {
     let mut all: BTreeMap<&'static str, Prints> = run.inputs.clone();
+    all.insert("embeddings", run.gaps.clone());
     for name in graph::until(table).filter(|t| !graph::from_input(t) && !graph::by_content(t)) {
         let of = fingerprint::of_stores(run.select_print(name), &run.reads[name], &all);
         all.insert(name, of);
@@ -209,7 +216,8 @@ async fn compute(run: &Prepared, table: &'static Table, snapshot: &Snapshot, wor
     let context = engine::session_over(&run.settings, &run.functions, file_bytes, work.parallel)?;
     let (root, store) = run.lake.object_store();
     context.register_object_store(&root, store);
-    context.register_table("own_rows", engine::files(table, &root, own)?)?;
+    let own = with_vectors(run, &context, table, engine::files(table, &root, own)?).await?;
+    context.register_table("own_rows", own)?;
     let kept = if graph::by_content(table.name) { BTreeSet::new() } else { kept_stores(&context, work).await? };
     register_upstream(run, &context, table, work, &kept, &root).await?;
     let computed = run.select(&context, table).await?;
@@ -219,7 +227,7 @@ async fn compute(run: &Prepared, table: &'static Table, snapshot: &Snapshot, wor
         None => computed,
     };
     let order = table.key.iter().map(|k| ident(*k).sort(true, true)).collect();
-    let rows = rows.sort(order)?.execute_stream().await?;
+    let rows = engine::stream(rows.sort(order)?).await?;
     let mut keys = Keys::default();
     let stamped = rows.map(|batch| {
         let batch = batch?;
@@ -251,6 +259,21 @@ fn upstream_bytes(run: &Prepared, table: &Table, shard: i32) -> Result<u64> {
         bytes += files_of(run, snapshot, shard)?.iter().map(|f| f.size).sum::<u64>();
     }
     Ok(bytes)
+}
+
+/// A table's own rows; of embeddings, without those that lack a vector: their texts are as new.
+async fn with_vectors(
+    run: &Prepared,
+    context: &SessionContext,
+    table: &Table,
+    own: Arc<dyn TableProvider>,
+) -> Result<Arc<dyn TableProvider>> {
+    if table.name != "embeddings" {
+        return Ok(own);
+    }
+    context.register_table("all_rows", own)?;
+    let sql = format!("SELECT * FROM all_rows WHERE NOT ({})", gaps::MISSING);
+    Ok(engine::bind(context, &sql, &run.parameters).await?.into_view())
 }
 
 fn files_of(run: &Prepared, snapshot: &Snapshot, shard: i32) -> Result<Vec<DataFile>> {
@@ -296,7 +319,10 @@ async fn register_upstream(
         let provider = match run.tables.get(name) {
             // The table's own rows, which an anti-join asks for.
             _ if *name == table.name => context.table_provider("own_rows").await?,
-            Some(snapshot) if run.fills(name) => engine::files(of, root, files_of(run, snapshot, work.shard)?)?,
+            Some(snapshot) if run.fills(name) => {
+                let files = engine::files(of, root, files_of(run, snapshot, work.shard)?)?;
+                if *name == "embeddings" { of_texts(context, files)? } else { files }
+            }
             _ => engine::empty(of),
         };
         if narrow && !graph::by_content(name) {
@@ -307,6 +333,13 @@ async fn register_upstream(
         }
     }
     Ok(())
+}
+
+/// Embeddings without the texts that have no token, and so an empty vector: to the SELECTs they are as blank ones.
+fn of_texts(context: &SessionContext, embeddings: Arc<dyn TableProvider>) -> Result<Arc<dyn TableProvider>> {
+    let (vector, empty) = (ident("vector"), lit(ScalarValue::Binary(Some(Vec::new()))));
+    let rows = context.read_table(embeddings)?.filter(vector.clone().is_null().or(vector.not_eq(empty)))?;
+    Ok(rows.into_view())
 }
 
 /// The rows of the stores in a table of (tenant_id, store_id).

@@ -56,17 +56,19 @@ pub fn of_select(table: &str, sql: &str, parameters: &[(&str, ScalarValue)], mod
 
 /// The fingerprints of a derived table's stores: its SELECT and the fingerprints of all that it reads.
 ///
-/// Tables by content add nothing here: their rows are settled by the texts and by the model's hash, which is a
-/// parameter. Stores are those that have requests.
+/// Tables by content add only what a store lacks in them: their rows are settled by the texts and by the model's hash,
+/// which is a parameter. Stores are those that have requests.
 pub fn of_stores(select: i64, reads: &[&str], upstream: &BTreeMap<&str, Prints>) -> Prints {
     let mut out = Prints::new();
     let Some(requests) = upstream.get("requests") else { return out };
     for (shard, stores) in requests {
         let prints = stores.keys().map(|store| {
             let mut print = Print::new("store").long(select);
-            for table in reads.iter().filter(|t| !graph::by_content(t)) {
+            for table in reads {
                 let of = upstream.get(table).and_then(|p| p.get(shard)).and_then(|s| s.get(store));
-                print = print.text(table).long(of.copied().unwrap_or(0));
+                if !graph::by_content(table) || of.is_some() {
+                    print = print.text(table).long(of.copied().unwrap_or(0));
+                }
             }
             (store.clone(), print.end())
         });

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{Int32Type, Int64Type};
 use datafusion::prelude::SessionContext;
+use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::fingerprint::{self, Print, Prints, Store};
@@ -121,7 +122,7 @@ async fn write_shards(
         shards.join(", "),
         table.key.join(", ")
     );
-    let mut rows = engine::bind(context, &sql, &run.parameters).await?.execute_stream().await?;
+    let mut rows = engine::stream(engine::bind(context, &sql, &run.parameters).await?).await?;
     let mut pending = Vec::new();
     let mut rest: Option<RecordBatch> = None;
     for (shard, (print, stores)) in changed {
@@ -138,7 +139,7 @@ async fn write_shards(
 
 /// Sends the rows of one shard on, without the shard column; gives back what is of a later shard.
 async fn feed(
-    rows: &mut datafusion::execution::SendableRecordBatchStream,
+    rows: &mut BoxStream<'static, Result<RecordBatch>>,
     shard: i32,
     mut batch: Option<RecordBatch>,
     mut send: futures::channel::mpsc::Sender<Result<RecordBatch>>,
@@ -203,9 +204,9 @@ async fn write_rejects(run: &Prepared, context: &SessionContext, name: &str, mar
     let sql = format!("SELECT * FROM ({}) ORDER BY {}", rejects_sql(name), table.key.join(", "));
     let mut snapshot = run.lake.table(table).await?;
     loop {
-        let rows = engine::bind(context, &sql, &run.parameters).await?.execute_stream().await?;
+        let rows = engine::stream(engine::bind(context, &sql, &run.parameters).await?).await?;
         let unit = Unit { id: mark.0.to_string(), fingerprint: mark.1, partition: vec![name.to_string()] };
-        let pending = snapshot.write(unit, rows.map(|r| r.map_err(Error::from))).await?;
+        let pending = snapshot.write(unit, rows).await?;
         match snapshot.commit(&[pending], &[]).await? {
             Outcome::Committed(_) => return Ok(()),
             Outcome::Lost(now) => snapshot = now,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::ScalarValue;
-use datafusion::logical_expr::{cast, lit};
+use datafusion::functions::expr_fn::isnan;
+use datafusion::logical_expr::{cast, lit, when};
 use datafusion::prelude::{DataFrame, Expr, SessionContext, ident};
 
 use crate::error::{Error, Result};
@@ -126,11 +127,20 @@ fn convert(column: &str, given: &DataType, kind: Kind, name: &str) -> Result<Exp
         Kind::Text if column.ends_with("_id") && given.is_integer() => Ok(cast(expression, DataType::Utf8)),
         Kind::Text => wrong("text"),
         Kind::Int if given.is_integer() || given == &DataType::Null => Ok(cast(expression, DataType::Int64)),
+        // Whole numbers with gaps, as pandas writes them: a gap is no number. Whether one is whole is checked row by row.
+        Kind::Int if given.is_floating() || matches!(given, DataType::Decimal128(..)) => {
+            let number = cast(expression, DataType::Float64);
+            Ok(when(isnan(number.clone()), lit(ScalarValue::Float64(None))).otherwise(number)?)
+        }
         Kind::Int => wrong("a whole number"),
         _ if is_text => Ok(cast(expression, DataType::Utf8)),
         _ => {
             let time = matches!(given, DataType::Timestamp(..) | DataType::Date32 | DataType::Date64);
-            if time || given.is_integer() { Ok(expression) } else { wrong("a time, as text, timestamp or seconds") }
+            if time || given.is_integer() || given.is_floating() {
+                Ok(expression)
+            } else {
+                wrong("a time, as text, timestamp or seconds")
+            }
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod derive;
 mod fingerprint;
+mod gaps;
 mod graph;
 mod ingest;
 mod keys;

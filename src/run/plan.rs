@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::fingerprint::{self, Prints, Store};
 use super::prepare::Prepared;
-use super::{graph, ingest};
+use super::{gaps, graph, ingest};
 use crate::config::Job;
 use crate::engine;
 use crate::error::Result;
@@ -59,6 +59,7 @@ pub async fn plan(job: &Job, last: &'static str) -> Result<Plan> {
     let sizes = read_inputs(&mut run, &context).await?;
     let mut tables = Vec::new();
     let mut prints: BTreeMap<&'static str, Prints> = run.inputs.clone();
+    prints.insert("embeddings", gaps::prints_now(&run).await?);
     for table in graph::until(last) {
         let estimate = match table {
             "labels" => continue,
@@ -157,7 +158,7 @@ async fn embeddings(run: &Prepared, context: &SessionContext) -> Result<Estimate
         UNION ALL
         SELECT shard, question_hash, 'query', first_value(question) FROM requests GROUP BY shard, question_hash
       ) AS t LEFT ANTI JOIN embeddings AS e
-      ON e.shard = t.shard AND e.content_hash = t.content_hash AND e.purpose = t.purpose AND e.encoder_hash = $encoder_hash";
+      ON e.shard = t.shard AND e.content_hash = t.content_hash AND e.purpose = t.purpose AND e.encoder_hash = $encoder_hash AND e.vector IS NOT NULL";
     let mut sample: Vec<String> = Vec::new();
     for batch in engine::collect(context, missing, &run.parameters).await? {
         let (texts, tokens) = (batch.column(0).as_string::<i32>(), batch.column(1).as_primitive::<Int32Type>());

@@ -36,7 +36,8 @@ impl FromStr for Purpose {
 /// A text's vector.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Embedded {
-    /// Of unit length; `None` where the text is blank or the model gave a value that is not finite.
+    /// Of unit length; empty where the text is null, blank or without a token; `None` where the model gave a value that
+    /// is not finite.
     pub vector: Option<Vec<f32>>,
     /// The text was longer than the model reads.
     pub truncated: bool,
@@ -90,7 +91,7 @@ impl Encoder {
     /// One result a text, in order. The known models embed both purposes alike.
     pub fn embed(&self, texts: &[Option<&str>], _purpose: Purpose) -> Result<Vec<Embedded>> {
         let tokenized = self.loaded.tokenizer.singles(texts)?;
-        let vector = |row: Option<Vec<f32>>| row.filter(|v| v.iter().all(|x| x.is_finite()));
+        let vector = |row: Option<Vec<f32>>| Some(row.unwrap_or_default()).filter(|v| v.iter().all(|x| x.is_finite()));
         let rows = self.loaded.run(&tokenized)?;
         Ok(rows
             .into_iter()

@@ -19,7 +19,7 @@ use super::cross_encoder::CrossEncoder;
 use super::encoder::{Encoder, Purpose, vector_bytes};
 use crate::error::{Error, Result};
 
-/// `struct<vector: binary (little-endian f16 of the unit vector; null: blank or failed), truncated: boolean>`.
+/// `struct<vector: binary (little-endian f16 of the unit vector; empty: no token; null: failed), truncated: boolean>`.
 pub fn embed_type() -> DataType {
     DataType::Struct(embed_fields())
 }

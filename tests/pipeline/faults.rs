@@ -191,3 +191,32 @@ fn cuda_without_a_gpu_says_so() {
     }
     night.run(&["--device", "auto"]).ends_with(0);
 }
+
+/// A pasted book, a word without end, one token more than a model reads, and characters that end a text elsewhere.
+#[test]
+fn texts_of_any_length_and_with_any_character_are_read() {
+    let night = Night::new();
+    let said = |id: &str, text: &str| turn("a\0b", "s", id, "2024-03-01T10:00:00Z", text);
+    let texts = ["the dog and the cat ".repeat(50_000), "x".repeat(1_000_000), "dog ".repeat(8_193), "a\0dog\0".into()];
+    let turns: Vec<Turn> = texts.iter().enumerate().map(|(i, text)| said(&format!("t\0{i}"), text)).collect();
+    night.turns(&turns).requests(&[("a\0b", "q\0", "the dog", None)]);
+    night.run(&[]).ends_with(0);
+    // o200k: "the dog and the cat" is five tokens, and a blank before the next; "dog" and " dog" are one each.
+    let tokens = "SELECT tokens FROM turns WHERE turn_ordinal IN (0, 2) ORDER BY turn_ordinal";
+    let tokens: Vec<usize> = night.column(tokens).iter().map(|n| n.parse().unwrap()).collect();
+    assert_eq!(tokens, [250_001, 8_194]);
+    // Two were cut to what the encoder reads, the word without end is one unknown word to it. None fits the budget.
+    assert_eq!(night.column("SELECT count(*) FROM embeddings WHERE truncated"), ["2"]);
+    let slate = night.rows("SELECT store_id, request_id, status, turn_ids FROM slates").remove(0);
+    assert_eq!(slate, ["a\0b", "q\0", "ok", "[t\u{0}3]"]);
+}
+
+#[test]
+fn a_column_that_is_no_utf8_is_told() {
+    let night = night();
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/parquet/no_utf8.parquet");
+    std::fs::copy(file, night.input().join("turns.parquet")).unwrap();
+    let ran = night.run(&[]).ends_with(1);
+    assert!(ran.stderr.to_lowercase().contains("utf-8") || ran.stderr.contains("UTF8"), "{}", ran.stderr);
+    assert_eq!(night.column("SELECT count(*) FROM turns"), ["0"]);
+}

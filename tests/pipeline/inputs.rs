@@ -183,6 +183,31 @@ fn times_are_times_in_whatever_form() {
 }
 
 #[test]
+fn a_session_across_midnight_is_one_session() {
+    let night = Night::new();
+    night.turns(&[
+        turn("a", "night", "n2", "2024-03-10T00:03:00+09:00", "the kettle boils"),
+        turn("a", "morning", "m1", "2024-03-09T22:00:00Z", "the kettle is off"),
+        turn("a", "night", "n1", "2024-03-09 23:58", "the kettle is on"),
+        turn("a", "noon", "d1", "2024-03-09T03:00:00Z", "the kettle is new"),
+    ]);
+    night.requests(&[("a", "q", "kettle", Some("2024-03-10T23:58:00+09:00"))]);
+    night.run(&["--set", "naive_zone=+09:00"]).ends_with(0);
+    assert_eq!(
+        night.rows("SELECT session_ordinal, position, turn_id FROM turns ORDER BY turn_ordinal"),
+        [["0", "0", "d1"], ["1", "0", "n1"], ["1", "1", "n2"], ["2", "0", "m1"]]
+    );
+    assert_eq!(night.column("SELECT age_days FROM features WHERE turn_id = 'n1'"), ["1.0"]);
+    let shown = night.on_lake("show", &["--store", "a", "--request", "q"]).ends_with(0).stdout;
+    let headers: Vec<&str> = shown.lines().filter(|l| l.starts_with("### ")).collect();
+    // In the job's zone, each with its session's beginning.
+    assert_eq!(
+        headers,
+        ["### Session 1 (2024-03-09 12:00)", "### Session 2 (2024-03-09 23:58)", "### Session 3 (2024-03-10 07:00)"]
+    );
+}
+
+#[test]
 fn chat_logs_become_slates() {
     let night = Night::new();
     let chats = night.path().join("chats");

@@ -1,12 +1,20 @@
 //! The program as its users run it: inputs in Parquet, the real binary, the tables of the lake.
 
+mod changes;
+mod corpus;
+mod damaged;
 mod degraded;
 mod faults;
 mod inputs;
+mod killing;
+mod kills;
 mod nights;
 mod order;
+mod room;
 mod slates;
 mod support;
 mod systems;
 mod tenants;
 mod training;
+mod vectors;
+mod writers;

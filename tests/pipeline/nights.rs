@@ -1,6 +1,5 @@
 //! One night after another: what is kept, what is computed, what a killed run leaves.
 
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::support::{Night, Turn, command, history, turn};
@@ -73,56 +72,6 @@ fn the_order_of_rows_and_of_threads_changes_nothing() {
     one.run(&[]).ends_with(0);
     two.run(&["--memory-limit", "256MiB"]).ends_with(0);
     assert_eq!(one.contents(), two.contents());
-}
-
-/// Files that a run has laid into a lake so far: Parquet, and commits of the tables' logs.
-fn files_made(folder: &Path) -> usize {
-    let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
-    let of = |path: PathBuf| {
-        if path.is_dir() {
-            return files_made(&path);
-        }
-        let ending = path.extension().and_then(|e| e.to_str());
-        usize::from(ending == Some("parquet") || ending == Some("json") && folder.ends_with("_delta_log"))
-    };
-    entries.flatten().map(|e| of(e.path())).sum()
-}
-
-/// Starts a run, and ends it with SIGKILL as soon as it has made `target` files; whether it was alive till then.
-fn killed_at(night: &Night, target: usize) -> bool {
-    let quiet = std::process::Stdio::null;
-    let mut run = command(&night.run_arguments(&[])).stdout(quiet()).stderr(quiet()).spawn().unwrap();
-    while files_made(&night.lake()) < target && run.try_wait().unwrap().is_none() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    run.kill().unwrap();
-    // Ended by a signal: it has no exit code.
-    run.wait().unwrap().code().is_none()
-}
-
-#[test]
-fn a_killed_run_is_resumed_to_the_same_tables() {
-    let names: Vec<String> = (0..12).map(|i| format!("store{i}")).collect();
-    let turns: Vec<Turn> = names.iter().flat_map(|n| history(n, 20)).collect();
-    let requests: Vec<_> = names.iter().map(|n| (n.as_str(), "q", "the bicycle", None)).collect();
-    let undisturbed = Night::new();
-    undisturbed.turns(&turns).requests(&requests);
-    undisturbed.run(&[]).ends_with(0);
-    let whole = undisturbed.contents();
-    let total = files_made(&undisturbed.lake());
-    assert!(total > 50, "only {total} files: the points would not be apart");
-
-    let mut killed = 0;
-    for point in 1..=10 {
-        let night = Night::new();
-        night.turns(&turns).requests(&requests);
-        killed += u32::from(killed_at(&night, point * total / 11));
-        night.run(&[]).ends_with(0);
-        assert!(night.contents() == whole, "killed at {point}/11 of {total} files: the tables are others");
-        assert_eq!(night.run(&[]).ends_with(0).table("slates", "stores_computed"), 0);
-    }
-    // Between the look at the files and the signal, a run near its end may end by itself.
-    assert!(killed >= 8, "only {killed} of 10 runs were killed");
 }
 
 #[test]

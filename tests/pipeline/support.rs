@@ -185,28 +185,39 @@ impl Night {
 
     /// All that the tables say: every row of every table of data, without where and when it was written.
     pub fn contents(&self) -> Vec<(&'static str, Vec<Vec<String>>)> {
-        let tables = schema::TABLES.iter().filter(|t| t.name != "runs");
-        let sorted = |table: &str| {
-            let mut rows = self.rows(&format!("SELECT * FROM {table}"));
-            rows.sort();
-            rows
-        };
-        tables.map(|t| (t.name, sorted(t.name))).collect()
+        let tables: Vec<_> = schema::TABLES.iter().map(|t| t.name).filter(|name| *name != "runs").collect();
+        let selects: Vec<String> = tables.iter().map(|name| format!("SELECT * FROM {name}")).collect();
+        let mut all: Vec<_> = tables.into_iter().zip(all_rows(&self.lake(), &selects)).collect();
+        all.iter_mut().for_each(|(_, rows)| rows.sort());
+        all
     }
 }
 
 pub fn rows(lake: &Path, sql: &str) -> Vec<Vec<String>> {
+    all_rows(lake, &[sql.to_string()]).remove(0)
+}
+
+/// The rows of each SELECT over a lake's tables.
+fn all_rows(lake: &Path, selects: &[String]) -> Vec<Vec<Vec<String>>> {
     let runtime = tokio::runtime::Runtime::new().expect("threads");
-    let batches = runtime.block_on(async {
+    runtime.block_on(async {
         let lake = Lake::open(&lake.display().to_string()).await.expect("a lake");
         let context = engine::session(&Settings::default(), &Functions::new(Models::default())).expect("a session");
         for table in schema::TABLES {
             engine::register(&context, &lake, table, &[]).await.expect("a table");
         }
-        engine::collect(&context, sql, &[]).await.unwrap_or_else(|e| panic!("{sql}: {e}"))
-    });
+        let mut all = Vec::new();
+        for sql in selects {
+            let batches = engine::collect(&context, sql, &[]).await.unwrap_or_else(|e| panic!("{sql}: {e}"));
+            all.push(as_text(&batches));
+        }
+        all
+    })
+}
+
+fn as_text(batches: &[RecordBatch]) -> Vec<Vec<String>> {
     let mut all = Vec::new();
-    for batch in &batches {
+    for batch in batches {
         for row in 0..batch.num_rows() {
             let cell = |c: &ArrayRef| arrow::util::display::array_value_to_string(c, row).expect("printable");
             all.push(batch.columns().iter().map(cell).collect());
@@ -227,7 +238,7 @@ pub fn memslate(arguments: &[impl AsRef<std::ffi::OsStr>]) -> Ran {
 
 pub fn command(arguments: &[impl AsRef<std::ffi::OsStr>]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_memslate"));
-    command.args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).stdin(Stdio::null());
+    command.args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).stdin(Stdio::null()).env_remove("RUST_BACKTRACE");
     command
 }
 

@@ -73,18 +73,6 @@ fn the_same_data_give_the_same_bytes_and_the_model_ranks() {
 }
 
 #[test]
-fn a_new_ranker_makes_new_rankings_and_nothing_else() {
-    let night = lessons(false);
-    let system = system(&night, "mine", FEATURES);
-    night.run(&["--system", &system, "--until", "features"]).ends_with(0);
-    train(&night, &system, "mine.txt", &["--set", "num_trees=20"]).ends_with(0);
-    night.run(&["--system", &system]).ends_with(0);
-    train(&night, &system, "mine.txt", &["--set", "num_trees=40"]).ends_with(0);
-    let ran = night.run(&["--system", &system]).ends_with(0);
-    assert_eq!((ran.table("features", "stores_computed"), ran.table("rankings", "stores_computed")), (0, 6));
-}
-
-#[test]
 fn a_ranker_of_other_features_is_refused_by_name() {
     let night = lessons(false);
     let mine = system(&night, "mine", FEATURES);

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::error::{Context, Error, Result};
 
+use super::super::json::{self, Flaw};
 use super::super::sink::Sink;
 use super::super::store::{Reject, Source};
 use super::super::value::{self, Fault, Object};
@@ -118,7 +119,14 @@ fn not_json(e: &serde_json::Error) -> Fault {
     // serde's own place counts lines within this one line.
     let what = e.to_string();
     let what = what.split(" at line ").next().unwrap_or_default();
-    Fault::new("not JSON", format!("the line is not JSON: {what} at column {}", e.column()))
+    let (kind, says) = match json::flaw(e) {
+        // A line is cut where it ends.
+        Flaw::Cut | Flaw::Syntax | Flaw::Unreadable => ("not JSON", "is not JSON"),
+        Flaw::NotUtf8 => ("not UTF-8", Flaw::NotUtf8.says()),
+        Flaw::HalfCharacter => ("half a character", Flaw::HalfCharacter.says()),
+        Flaw::TooDeep => ("nested too deep", Flaw::TooDeep.says()),
+    };
+    Fault::new(kind, format!("the line {says}: {what} at column {}", e.column()))
 }
 
 /// Without a byte order mark and white space around.

@@ -99,7 +99,7 @@ fn inputs_that_are_wrong_as_a_whole_say_where_and_what_to_do() {
         (Format::LongMemEval, write("object.json", "{}"), "object.json: the top of the file has to be a JSON array"),
         (Format::Locomo, write("text.json", "\"a\""), "text.json: the top of the file has to be a JSON array"),
         (Format::Locomo, write("empty.json", " \n"), "empty.json: the top of the file has to be a JSON array"),
-        (Format::Locomo, write("more.json", "[] []"), "more.json: is not whole JSON"),
+        (Format::Locomo, write("more.json", "[] []"), "more.json: is not JSON: trailing characters at line 1 column 4"),
         (Format::LongMemEval, empty.clone(), "empty: is a folder, not a file"),
         (Format::Beam, empty.clone(), "empty: no folder in it has a chat.json"),
         (Format::Beam, data("locomo.json"), "locomo.json: is a file, not a folder"),
@@ -109,6 +109,49 @@ fn inputs_that_are_wrong_as_a_whole_say_where_and_what_to_do() {
         let e = failed(format, &path).to_string();
         assert!(e.contains(what) && e.contains("\n  "), "{format}: {e}");
     }
+}
+
+#[test]
+fn what_is_wrong_with_a_text_is_said_as_what_it_is() {
+    let folder = TempDir::new().unwrap();
+    let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+    let text = |content: &[u8]| [b"{\"a\": \"", content, b"\"}"].concat();
+    for (flawed, what, kind) in [
+        (text(b"\xff\xfe"), "is not UTF-8", "not UTF-8"),
+        (text(b"\\ud800"), "holds half a character", "half a character"),
+        (text(b"\\ud800\\u0041"), "holds half a character", "half a character"),
+        (text(b"\\udc00"), "holds half a character", "half a character"),
+        (format!("{{\"a\": {}}}", deep(200)).into_bytes(), "is nested deeper than 127 levels", "nested too deep"),
+        (b"{\"a\": tru}".to_vec(), "is not JSON", "not JSON"),
+    ] {
+        let list = folder.path().join("list.json");
+        fs::write(&list, [b"[", flawed.as_slice(), b"]"].concat()).unwrap();
+        let e = failed(Format::Locomo, &list).to_string();
+        let told = e.contains(&format!("list.json: {what}: ")) && e.contains("at line 1 column") && e.contains("\n  ");
+        assert!(told, "{what}: {e}");
+        // Of a list of lines, the one is set aside and the next goes on.
+        let lines = folder.path().join("lines.jsonl");
+        let flawed = [b"{\"store_id\": \"s\", \"id\": 1, \"messages\": [], ", &flawed[1..]].concat();
+        let good = b"{\"store_id\": \"s\", \"id\": 2, \"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}";
+        fs::write(&lines, [&flawed[..], b"\n", good].concat()).unwrap();
+        let report = imported(Format::Chat, &lines, &Options::default()).report;
+        assert_eq!((report.turns, report.rejects["turns"].get(kind)), (1, Some(&1)), "{what}: {report:?}");
+    }
+    // 127 levels are read.
+    let list = folder.path().join("deep.json");
+    fs::write(&list, deep(127)).unwrap();
+    assert_eq!(imported(Format::Locomo, &list, &Options::default()).report.rejected(), 1);
+}
+
+#[test]
+fn zeros_and_whole_pairs_of_surrogates_pass_as_text() {
+    let folder = TempDir::new().unwrap();
+    let lines = folder.path().join("lines.jsonl");
+    let message = r#"{"id": "\u0000", "role": "user", "content": "x\u0000y \ud83d\ude00"}"#;
+    fs::write(&lines, format!(r#"{{"store_id": "s\u0000t", "id": "a", "messages": [{message}]}}"#)).unwrap();
+    let turns = imported(Format::Chat, &lines, &Options::default()).batch("turns");
+    let text = |name: &str| turns.column_by_name(name).unwrap().as_string::<i32>().value(0).to_string();
+    assert_eq!([text("store_id"), text("turn_id"), text("content")], ["s\0t", "\0", "x\0y \u{1f600}"]);
 }
 
 #[test]
