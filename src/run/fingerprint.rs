@@ -13,7 +13,7 @@ use crate::engine;
 use crate::error::Result;
 
 /// Changes when a function's results change with no change in its SELECT or parameters.
-const FUNCTIONS_VERSION: i64 = 1;
+const FUNCTIONS_VERSION: i64 = 2;
 
 /// Tenant and store.
 pub type Store = (String, String);

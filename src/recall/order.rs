@@ -1,0 +1,134 @@
+//! The order of hits: the highest score first, of equals the earlier turn.
+//!
+//! What depends on no comparison of each with each: hits are thrown into as many buckets as there are hits, by their
+//! score, and only those of one bucket are compared. A whole list of some thousand turns is ranked for every request,
+//! so that this is most of what its fusion costs.
+
+use std::cmp::Ordering;
+
+use super::lists::Hit;
+
+/// Hits that are sorted as they are.
+const FEW: usize = 64;
+
+/// The best `depth` of hits that come in the order of their turns, best first. Scores are finite.
+pub(super) fn best_first(mut hits: Vec<Hit>, depth: usize) -> Vec<Hit> {
+    debug_assert!(hits.is_sorted_by_key(|hit| hit.turn) && hits.iter().all(|hit| hit.score.is_finite()));
+    if depth < hits.len() {
+        keep_best(&mut hits, depth);
+    }
+    if hits.len() > FEW
+        && let Some(sorted) = by_buckets(&hits)
+    {
+        return sorted;
+    }
+    hits.sort_unstable_by(order);
+    hits
+}
+
+fn order(a: &Hit, b: &Hit) -> Ordering {
+    // Of finite scores only 0 and -0 are equal and not the same: they are a tie.
+    b.score.partial_cmp(&a.score).unwrap_or(Ordering::Equal).then(a.turn.cmp(&b.turn))
+}
+
+/// Leaves the best `depth` hits, in the order in which they came.
+fn keep_best(hits: &mut Vec<Hit>, depth: usize) {
+    if depth == 0 {
+        return hits.clear();
+    }
+    // The best so far, cut back to `depth` whenever twice as many have come; `floor` is the worst of them.
+    let mut best: Vec<Hit> = Vec::with_capacity(2 * depth);
+    let mut floor = f64::NEG_INFINITY;
+    for hit in hits.iter() {
+        // Of equals the earlier turn is better, and that one came before.
+        if hit.score > floor {
+            best.push(*hit);
+            if best.len() == 2 * depth {
+                floor = best.select_nth_unstable_by(depth - 1, order).1.score;
+                best.truncate(depth);
+            }
+        }
+    }
+    if best.len() > depth {
+        best.select_nth_unstable_by(depth - 1, order);
+        best.truncate(depth);
+    }
+    best.sort_unstable_by_key(|hit| hit.turn);
+    *hits = best;
+}
+
+/// None where the scores cannot be told apart by their distance.
+fn by_buckets(hits: &[Hit]) -> Option<Vec<Hit>> {
+    let (low, high) = hits.iter().fold((f64::MAX, f64::MIN), |(l, h), hit| (l.min(hit.score), h.max(hit.score)));
+    let buckets = hits.len();
+    let scale = (buckets - 1) as f64 / (high - low);
+    if !scale.is_normal() {
+        return None;
+    }
+    // A higher score is never in a later bucket: subtraction and multiplication round in one direction.
+    let bucket = |hit: &Hit| (((high - hit.score) * scale) as u32).min(buckets as u32 - 1);
+    let bucket_of: Vec<u32> = hits.iter().map(bucket).collect();
+    let mut ends = vec![0u32; buckets];
+    bucket_of.iter().for_each(|&bucket| ends[bucket as usize] += 1);
+    let mut total = 0;
+    for end in &mut ends {
+        total += std::mem::replace(end, total);
+    }
+    let mut sorted = vec![Hit::default(); hits.len()];
+    for (hit, &bucket) in hits.iter().zip(&bucket_of) {
+        let at = &mut ends[bucket as usize];
+        sorted[*at as usize] = *hit;
+        *at += 1;
+    }
+    let mut start = 0;
+    for end in ends {
+        let end = end as usize;
+        if end > start + 1 {
+            sorted[start..end].sort_unstable_by(order);
+        }
+        start = end;
+    }
+    Some(sorted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn hits(scores: &[f64]) -> Vec<Hit> {
+        scores.iter().enumerate().map(|(turn, &score)| Hit { turn, score }).collect()
+    }
+
+    /// A stable sort keeps the earlier turn first.
+    fn by_definition(scores: &[f64], depth: usize) -> Vec<Hit> {
+        let mut all = hits(scores);
+        all.sort_by(|a, b| b.score.partial_cmp(&a.score).unwrap());
+        all.truncate(depth);
+        all
+    }
+
+    #[test]
+    fn scores_without_a_range_are_sorted_too() {
+        let tiny = f64::MIN_POSITIVE / 4.0;
+        for scores in [vec![1.5; 200], vec![0.0, -0.0].repeat(100), vec![0.0, tiny, 2.0 * tiny].repeat(70)] {
+            assert_eq!(best_first(hits(&scores), usize::MAX), by_definition(&scores, usize::MAX));
+        }
+        let far: Vec<f64> = [f64::MAX, f64::MIN, 0.0, 1.0].repeat(50);
+        assert_eq!(best_first(hits(&far), usize::MAX), by_definition(&far, usize::MAX));
+        assert!(best_first(Vec::new(), 5).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn any_scores_are_sorted(
+            scores in prop::collection::vec(
+                prop_oneof![-1.0..1.0f64, (0..4u8).prop_map(f64::from), 0.0..1e-300f64, (0..3u8).prop_map(|i| 0.1 + f64::from(i) * 1e-17)],
+                0..400,
+            ),
+            depth in prop_oneof![0..20usize, Just(128), Just(usize::MAX)],
+        ) {
+            prop_assert_eq!(best_first(hits(&scores), depth), by_definition(&scores, depth));
+        }
+    }
+}
