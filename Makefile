@@ -1,5 +1,6 @@
 # make demo    build, fetch the small model, and make slates from data/demo
 # make test    everything that must hold before a change lands
+# make bench   what recall and the whole path cost beside their Python peers (installed under ~/.cache/memslate/peers)
 
 SHELL := /bin/sh
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
@@ -7,7 +8,7 @@ MEMSLATE := $(TARGET)/release/memslate
 TOOLS := . .ci/tools.sh &&
 OUT := out
 
-.PHONY: all demo build model test format lint
+.PHONY: all demo build model test format lint bench
 
 all: build
 
@@ -39,3 +40,7 @@ lint:
 test: format lint
 	@$(TOOLS) cargo test --release
 	@$(MAKE) --no-print-directory demo
+
+bench:
+	@$(TOOLS) benches/peers/run.sh recall
+	@$(TOOLS) benches/peers/run.sh path

