@@ -38,7 +38,7 @@ impl<'a> Dense<'a> {
         let block = Block { queries: Rows::new(dim), ..Block::default() };
         let mut dense = Dense { store, turns: Vec::new(), items: Rows::new(dim), block };
         for turn in 0..store.turn_count() {
-            if let Some(vector) = store.turn(turn).vector {
+            if let Some(vector) = store.vector(turn) {
                 dense.turns.push(turn);
                 dense.items.push(|values| decode(vector, values));
             }
@@ -49,23 +49,39 @@ impl<'a> Dense<'a> {
 
 /// Values in a vector of the store; 0 where it has none.
 fn dim(store: &Store) -> Result<usize> {
-    let turns = (0..store.turn_count()).map(|t| store.turn(t)).map(|t| (("turn", t.id), t.vector));
-    let requests = (0..store.request_count()).map(|r| store.request(r)).map(|r| (("request", r.id), r.vector));
-    let mut vectors = turns.chain(requests).filter_map(|(whose, vector)| Some((whose, vector?)));
+    let turns = (0..store.turn_count()).filter_map(|turn| Some((Whose::Turn(turn), store.vector(turn)?)));
+    let requests = (0..store.request_count()).filter_map(|r| Some((Whose::Request(r), store.request(r).vector?)));
+    let mut vectors = turns.chain(requests);
     let Some((first, vector)) = vectors.next() else { return Ok(0) };
     let bytes = vector.len();
     if bytes == 0 || bytes % 2 != 0 {
-        return Err(wrong(first, &format!("a vector of {bytes} bytes is no row of 16-bit floats")));
+        return Err(wrong(store, first, &format!("a vector of {bytes} bytes is no row of 16-bit floats")));
     }
     if let Some((whose, other)) = vectors.find(|(_, v)| v.len() != bytes) {
-        let what = format!("its vector has {} bytes, that of {} {:?} has {bytes}", other.len(), first.0, first.1);
-        return Err(wrong(whose, &what));
+        let first = first.name(store);
+        return Err(wrong(store, whose, &format!("its vector has {} bytes, that of {first} has {bytes}", other.len())));
     }
     Ok(bytes / 2)
 }
 
-fn wrong(whose: (&str, &str), what: &str) -> Error {
-    Error::data(what).at(format!("{} {:?}", whose.0, whose.1)).next("embed the store again with one encoder")
+/// Whose vector it is, for messages.
+#[derive(Clone, Copy)]
+enum Whose {
+    Turn(usize),
+    Request(usize),
+}
+
+impl Whose {
+    fn name(self, store: &Store) -> String {
+        match self {
+            Whose::Turn(turn) => format!("turn {:?}", store.turn(turn).id),
+            Whose::Request(request) => format!("request {:?}", store.request(request).id),
+        }
+    }
+}
+
+fn wrong(store: &Store, whose: Whose, what: &str) -> Error {
+    Error::data(what).at(whose.name(store)).next("embed the store again with one encoder")
 }
 
 impl Block {

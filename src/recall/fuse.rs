@@ -68,7 +68,7 @@ impl Fusion {
 /// Of turns with equal content, the best placed keeps its slot. A turn without a hash is like no other.
 pub fn deduplicate(fused: &mut Vec<Fused>, store: &Store) {
     let mut seen = HashSet::with_capacity(fused.len());
-    fused.retain(|f| store.turn(f.turn).content_hash.is_none_or(|hash| seen.insert(hash)));
+    fused.retain(|f| store.content_hash(f.turn).is_none_or(|hash| seen.insert(hash)));
 }
 
 #[cfg(test)]

@@ -145,6 +145,16 @@ impl Store {
         self.requests.get(self.request_order[request])
     }
 
+    /// A turn's vector alone.
+    pub(super) fn vector(&self, turn: usize) -> Option<&[u8]> {
+        self.turns.vectors.get(self.turn_order[turn])
+    }
+
+    /// A turn's content hash alone.
+    pub(super) fn content_hash(&self, turn: usize) -> Option<&[u8]> {
+        self.turns.hashes.get(self.turn_order[turn])
+    }
+
     /// The turn has text.
     pub fn is_recallable(&self, turn: usize) -> bool {
         self.recallable[turn]
