@@ -112,15 +112,11 @@ fn cosines(data: &Data, pooled: &[Pooled]) -> Vec<f32> {
     let neighbour = |turn: usize, other: Option<usize>| {
         other.filter(|&o| o < turns.len() && session(o) == session(turn)).map(|o| turns[o])
     };
-    let column = |value: &dyn Fn(&Pooled) -> Option<&[u8]>| -> ColumnarValue {
-        let array: ArrayRef = Arc::new(pooled.iter().map(value).collect::<BinaryArray>());
-        ColumnarValue::Array(array)
-    };
     let args = vec![
-        column(&|p| Some(questions[p.request])),
-        column(&|p| neighbour(p.turn, p.turn.checked_sub(1))),
-        column(&|p| Some(turns[p.turn])),
-        column(&|p| neighbour(p.turn, Some(p.turn + 1))),
+        column(pooled, |p| Some(questions[p.request])),
+        column(pooled, |p| neighbour(p.turn, p.turn.checked_sub(1))),
+        column(pooled, |p| Some(turns[p.turn])),
+        column(pooled, |p| neighbour(p.turn, Some(p.turn + 1))),
     ];
     let field = |name: &str, kind| Arc::new(Field::new(name, kind, true));
     let arguments = ScalarFunctionArgs {
@@ -132,6 +128,11 @@ fn cosines(data: &Data, pooled: &[Pooled]) -> Vec<f32> {
     };
     let made = context_cosine().invoke_with_args(arguments).expect("cosines").to_array(pooled.len()).expect("an array");
     made.as_primitive::<Float32Type>().iter().map(|c| c.unwrap_or(f32::NAN)).collect()
+}
+
+fn column<'a>(pooled: &[Pooled], value: impl Fn(&Pooled) -> Option<&'a [u8]>) -> ColumnarValue {
+    let array: ArrayRef = Arc::new(pooled.iter().map(value).collect::<BinaryArray>());
+    ColumnarValue::Array(array)
 }
 
 /// The ranker's rows: [`FEATURES`] of each pooled turn.
