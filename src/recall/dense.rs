@@ -8,7 +8,7 @@ use crate::device::cpu::halves::decode;
 use crate::error::{Error, Result};
 
 /// Requests whose products are made at once: their vectors stay in the second-level cache.
-const REQUESTS: usize = 64;
+const REQUESTS: usize = 128;
 
 /// The vectors of a store.
 pub struct Dense<'a> {
@@ -118,7 +118,7 @@ impl Retriever for Dense<'_> {
         let hits = self.turns.iter().zip(products);
         let hits = hits.filter(|&(&turn, product)| eligible[turn] && product.is_finite());
         let hits = hits.map(|(&turn, &product)| Hit { turn, score: f64::from(product) });
-        Ok(best_first(hits.collect(), depth))
+        Ok(best_first(hits, depth))
     }
 }
 
@@ -197,7 +197,7 @@ mod tests {
         let store = rows.finish();
         let mut dense = Dense::new(&store).unwrap();
         // Forwards, then in no order.
-        for r in (0..3 * REQUESTS).chain([150, 2, 151, 0, 64, 190, 1]) {
+        for r in (0..3 * REQUESTS).chain([250, 2, 251, 0, 128, 301, 1]) {
             let hits = dense.rank(r, &store.eligible(None), 2).unwrap();
             let expected = if r % 3 == 0 { vec![] } else { vec![(4, 4.0 * r as f64), (3, 3.0 * r as f64)] };
             assert_eq!(hits.iter().map(|h| (h.turn, h.score)).collect::<Vec<_>>(), expected, "{r}");

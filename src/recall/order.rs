@@ -12,11 +12,9 @@ use super::lists::Hit;
 const FEW: usize = 64;
 
 /// The best `depth` of hits that come in the order of their turns, best first. Scores are finite.
-pub(super) fn best_first(mut hits: Vec<Hit>, depth: usize) -> Vec<Hit> {
+pub(super) fn best_first(hits: impl Iterator<Item = Hit>, depth: usize) -> Vec<Hit> {
+    let mut hits = best(hits, depth);
     debug_assert!(hits.is_sorted_by_key(|hit| hit.turn) && hits.iter().all(|hit| hit.score.is_finite()));
-    if depth < hits.len() {
-        keep_best(&mut hits, depth);
-    }
     if hits.len() > FEW
         && let Some(sorted) = by_buckets(&hits)
     {
@@ -31,19 +29,20 @@ fn order(a: &Hit, b: &Hit) -> Ordering {
     b.score.partial_cmp(&a.score).unwrap_or(Ordering::Equal).then(a.turn.cmp(&b.turn))
 }
 
-/// Leaves the best `depth` hits, in the order in which they came.
-fn keep_best(hits: &mut Vec<Hit>, depth: usize) {
+/// The best `depth` hits, in the order in which they came.
+fn best(hits: impl Iterator<Item = Hit>, depth: usize) -> Vec<Hit> {
     if depth == 0 {
-        return hits.clear();
+        return Vec::new();
     }
-    // The best so far, cut back to `depth` whenever twice as many have come; `floor` is the worst of them.
-    let mut best: Vec<Hit> = Vec::with_capacity(2 * depth);
+    // Cut back to `depth` whenever four times as many have come; `floor` is then the worst of them.
+    let most = depth.saturating_mul(4);
+    let mut best: Vec<Hit> = Vec::with_capacity(hits.size_hint().1.unwrap_or(0).min(most));
     let mut floor = f64::NEG_INFINITY;
-    for hit in hits.iter() {
+    for hit in hits {
         // Of equals the earlier turn is better, and that one came before.
         if hit.score > floor {
-            best.push(*hit);
-            if best.len() == 2 * depth {
+            best.push(hit);
+            if best.len() == most {
                 floor = best.select_nth_unstable_by(depth - 1, order).1.score;
                 best.truncate(depth);
             }
@@ -53,8 +52,10 @@ fn keep_best(hits: &mut Vec<Hit>, depth: usize) {
         best.select_nth_unstable_by(depth - 1, order);
         best.truncate(depth);
     }
-    best.sort_unstable_by_key(|hit| hit.turn);
-    *hits = best;
+    if floor > f64::NEG_INFINITY || best.len() == depth {
+        best.sort_unstable_by_key(|hit| hit.turn);
+    }
+    best
 }
 
 /// None where the scores cannot be told apart by their distance.
@@ -111,12 +112,12 @@ mod tests {
     #[test]
     fn scores_without_a_range_are_sorted_too() {
         let tiny = f64::MIN_POSITIVE / 4.0;
-        for scores in [vec![1.5; 200], vec![0.0, -0.0].repeat(100), vec![0.0, tiny, 2.0 * tiny].repeat(70)] {
-            assert_eq!(best_first(hits(&scores), usize::MAX), by_definition(&scores, usize::MAX));
+        for scores in [vec![1.5; 200], [0.0, -0.0].repeat(100), [0.0, tiny, 2.0 * tiny].repeat(70)] {
+            assert_eq!(best_first(hits(&scores).into_iter(), usize::MAX), by_definition(&scores, usize::MAX));
         }
         let far: Vec<f64> = [f64::MAX, f64::MIN, 0.0, 1.0].repeat(50);
-        assert_eq!(best_first(hits(&far), usize::MAX), by_definition(&far, usize::MAX));
-        assert!(best_first(Vec::new(), 5).is_empty());
+        assert_eq!(best_first(hits(&far).into_iter(), usize::MAX), by_definition(&far, usize::MAX));
+        assert!(best_first(std::iter::empty(), 5).is_empty());
     }
 
     proptest! {
@@ -128,7 +129,7 @@ mod tests {
             ),
             depth in prop_oneof![0..20usize, Just(128), Just(usize::MAX)],
         ) {
-            prop_assert_eq!(best_first(hits(&scores), depth), by_definition(&scores, depth));
+            prop_assert_eq!(best_first(hits(&scores).into_iter(), depth), by_definition(&scores, depth));
         }
     }
 }

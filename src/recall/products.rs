@@ -1,7 +1,7 @@
 //! Dot products of many rows with many others, in f32, on one core.
 //!
 //! A product's bits depend on its two rows alone: lane `i` of eight is one chain of fused multiply-adds over the values
-//! at `i`, `i + 8`, ..., and then the lanes are halved. So it is the same wherever its rows stand, beside whatever
+//! at `i`, `i + 8`, ..., and then neighbours are added: `((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7))`. So it is the same wherever its rows stand, beside whatever
 //! others, on any machine. Both sides are read as they lie: nothing is packed, which would cost more than it gives for
 //! the few requests of one store.
 
@@ -62,8 +62,8 @@ fn portable(queries: &[f32], items: &[f32], stride: usize, out: &mut [f32]) {
         for (a, b) in item.as_chunks::<LANES>().0.iter().zip(query.as_chunks::<LANES>().0) {
             lanes = std::array::from_fn(|i| a[i].mul_add(b[i], lanes[i]));
         }
-        let four: [f32; 4] = std::array::from_fn(|i| lanes[i] + lanes[i + 4]);
-        *out = (four[0] + four[2]) + (four[1] + four[3]);
+        let [a, b, c, d, e, f, g, h] = lanes;
+        *out = ((a + b) + (c + d)) + ((e + f) + (g + h));
     }
 }
 
@@ -120,7 +120,7 @@ mod avx2 {
     }
 
     /// # Safety
-    /// As above; `items` has I rows and `queries` Q.
+    /// As above; `items` has I rows, 1 or [`ITEMS`], and `queries` Q.
     #[target_feature(enable = "avx2,fma")]
     #[allow(clippy::needless_range_loop)]
     unsafe fn tile<const I: usize, const Q: usize>(
@@ -148,13 +148,16 @@ mod avx2 {
                 }
                 k += LANES;
             }
-            for i in 0..I {
-                for q in 0..Q {
-                    let sum = sums[i][q];
-                    let four = _mm_add_ps(_mm256_castps256_ps128(sum), _mm256_extractf128_ps(sum, 1));
-                    let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-                    let one = _mm_add_ss(two, _mm_shuffle_ps(two, two, 1));
-                    *out.add(q * out_stride + i) = _mm_cvtss_f32(one);
+            for q in 0..Q {
+                let out = out.add(q * out_stride);
+                let sum = |i: usize| if i < I { sums[i][q] } else { _mm256_setzero_ps() };
+                // Neighbours of four items at once.
+                let pairs = (_mm256_hadd_ps(sum(0), sum(1)), _mm256_hadd_ps(sum(2), sum(3)));
+                let fours = _mm256_hadd_ps(pairs.0, pairs.1);
+                let totals = _mm_add_ps(_mm256_castps256_ps128(fours), _mm256_extractf128_ps(fours, 1));
+                match I {
+                    ITEMS => _mm_storeu_ps(out, totals),
+                    _ => *out = _mm_cvtss_f32(totals),
                 }
             }
         }
