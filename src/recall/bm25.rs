@@ -73,7 +73,7 @@ impl Bm25<'_> {
             count += usize::from(eligible & (score > 0.0));
         }
         hits.truncate(count);
-        best_first(hits.into_iter(), depth)
+        best_first(hits.into_iter(), |_| true, depth)
     }
 }
 

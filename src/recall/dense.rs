@@ -115,10 +115,8 @@ impl Retriever for Dense<'_> {
         }
         let row = self.block.requests.binary_search(&request).expect("it has a vector");
         let products = &self.block.products[row * self.turns.len()..][..self.turns.len()];
-        let hits = self.turns.iter().zip(products);
-        let hits = hits.filter(|&(&turn, product)| eligible[turn] && product.is_finite());
-        let hits = hits.map(|(&turn, &product)| Hit { turn, score: f64::from(product) });
-        Ok(best_first(hits, depth))
+        let hits = self.turns.iter().zip(products).map(|(&turn, &product)| Hit { turn, score: f64::from(product) });
+        Ok(best_first(hits, |hit| eligible[hit.turn] && hit.score.is_finite(), depth))
     }
 }
 

@@ -11,9 +11,13 @@ use super::lists::Hit;
 /// Hits that are sorted as they are.
 const FEW: usize = 64;
 
-/// The best `depth` of hits that come in the order of their turns, best first. Scores are finite.
-pub(super) fn best_first(hits: impl Iterator<Item = Hit>, depth: usize) -> Vec<Hit> {
-    let mut hits = best(hits, depth);
+/// The best `depth` of the hits that may be kept, best first. They come in the order of their turns, and no score that is
+/// not finite may be kept.
+pub(super) fn best_first(hits: impl Iterator<Item = Hit>, keep: impl Fn(&Hit) -> bool, depth: usize) -> Vec<Hit> {
+    if hits.size_hint().1.is_none_or(|most| depth < most) {
+        return best(hits, keep, depth);
+    }
+    let mut hits: Vec<Hit> = hits.filter(keep).collect();
     debug_assert!(hits.is_sorted_by_key(|hit| hit.turn) && hits.iter().all(|hit| hit.score.is_finite()));
     if hits.len() > FEW
         && let Some(sorted) = by_buckets(&hits)
@@ -29,33 +33,45 @@ fn order(a: &Hit, b: &Hit) -> Ordering {
     b.score.partial_cmp(&a.score).unwrap_or(Ordering::Equal).then(a.turn.cmp(&b.turn))
 }
 
-/// The best `depth` hits, in the order in which they came.
-fn best(hits: impl Iterator<Item = Hit>, depth: usize) -> Vec<Hit> {
+/// The best `depth` hits, chosen as whole numbers, which are compared in a step.
+fn best(hits: impl Iterator<Item = Hit>, keep: impl Fn(&Hit) -> bool, depth: usize) -> Vec<Hit> {
     if depth == 0 {
         return Vec::new();
     }
     // Cut back to `depth` whenever four times as many have come; `floor` is then the worst of them.
     let most = depth.saturating_mul(4);
-    let mut best: Vec<Hit> = Vec::with_capacity(hits.size_hint().1.unwrap_or(0).min(most));
+    let mut best: Vec<u128> = Vec::new();
     let mut floor = f64::NEG_INFINITY;
     for hit in hits {
-        // Of equals the earlier turn is better, and that one came before.
-        if hit.score > floor {
-            best.push(hit);
+        // Of equals the earlier turn is better, and that one came before. Most hits are turned away here.
+        if hit.score > floor && keep(&hit) {
+            best.push(key(hit));
             if best.len() == most {
-                floor = best.select_nth_unstable_by(depth - 1, order).1.score;
+                floor = of_key(*best.select_nth_unstable(depth - 1).1).score;
                 best.truncate(depth);
             }
         }
     }
     if best.len() > depth {
-        best.select_nth_unstable_by(depth - 1, order);
+        best.select_nth_unstable(depth - 1);
         best.truncate(depth);
     }
-    if floor > f64::NEG_INFINITY || best.len() == depth {
-        best.sort_unstable_by_key(|hit| hit.turn);
-    }
-    best
+    best.sort_unstable();
+    best.into_iter().map(of_key).collect()
+}
+
+/// A number that is the smaller the better the hit: its score, turned about, then its turn.
+fn key(hit: Hit) -> u128 {
+    // Adding 0 makes -0 the same as 0. Bits of positive numbers rise with them, those of negative ones fall.
+    let bits = (hit.score + 0.0).to_bits();
+    let rising = if bits >> 63 == 0 { bits | 1 << 63 } else { !bits };
+    u128::from(!rising) << 64 | hit.turn as u128
+}
+
+fn of_key(key: u128) -> Hit {
+    let rising = !((key >> 64) as u64);
+    let bits = if rising >> 63 == 1 { rising & !(1 << 63) } else { !rising };
+    Hit { turn: key as u64 as usize, score: f64::from_bits(bits) }
 }
 
 /// None where the scores cannot be told apart by their distance.
@@ -113,11 +129,11 @@ mod tests {
     fn scores_without_a_range_are_sorted_too() {
         let tiny = f64::MIN_POSITIVE / 4.0;
         for scores in [vec![1.5; 200], [0.0, -0.0].repeat(100), [0.0, tiny, 2.0 * tiny].repeat(70)] {
-            assert_eq!(best_first(hits(&scores).into_iter(), usize::MAX), by_definition(&scores, usize::MAX));
+            assert_eq!(best_first(hits(&scores).into_iter(), |_| true, usize::MAX), by_definition(&scores, usize::MAX));
         }
         let far: Vec<f64> = [f64::MAX, f64::MIN, 0.0, 1.0].repeat(50);
-        assert_eq!(best_first(hits(&far).into_iter(), usize::MAX), by_definition(&far, usize::MAX));
-        assert!(best_first(std::iter::empty(), 5).is_empty());
+        assert_eq!(best_first(hits(&far).into_iter(), |_| true, usize::MAX), by_definition(&far, usize::MAX));
+        assert!(best_first(std::iter::empty(), |_| true, 5).is_empty());
     }
 
     proptest! {
@@ -129,7 +145,7 @@ mod tests {
             ),
             depth in prop_oneof![0..20usize, Just(128), Just(usize::MAX)],
         ) {
-            prop_assert_eq!(best_first(hits(&scores).into_iter(), depth), by_definition(&scores, depth));
+            prop_assert_eq!(best_first(hits(&scores).into_iter(), |_| true, depth), by_definition(&scores, depth));
         }
     }
 }
