@@ -26,6 +26,14 @@ import tiktoken
 POOL, RRF_K, BUDGET = 128, 60, 2_700
 K1, B = 0.9, 0.4
 DAY = 86_400_000_000
+# Words as ours are: an apostrophe, a dot or a colon between two letters, and a separator between two digits, stay in.
+WORD = r"\w+(?:(?:(?<=[^\W\d])['.:](?=[^\W\d])|(?<=\d)[.,;'](?=\d))\w+)*"
+
+
+def tokenize(texts, stemmer, return_ids):
+    texts = [text.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'") for text in texts]
+    options = {"token_pattern": WORD, "stopwords": None, "stemmer": stemmer, "show_progress": False}
+    return bm25s.tokenize(texts, return_ids=return_ids, **options)
 
 
 class Store:
@@ -54,7 +62,7 @@ class Store:
         self.lines = {}
 
         self.stemmer = Stemmer.Stemmer("english")
-        tokens = bm25s.tokenize(self.texts, stemmer=self.stemmer, stopwords=None, show_progress=False)
+        tokens = tokenize(self.texts, self.stemmer, True)
         self.bm25 = bm25s.BM25(method="lucene", k1=K1, b=B)
         self.bm25.index(tokens, show_progress=False)
 
@@ -132,8 +140,7 @@ def select(data, turns, questions, encoding, ranker):
     queries = questions.astype(np.float32)
     unit = queries / np.linalg.norm(queries, axis=1, keepdims=True)
     dense = queries @ store.vectors.T
-    options = {"stemmer": store.stemmer, "stopwords": None, "show_progress": False, "return_ids": False}
-    tokens = bm25s.tokenize(data["questions"], **options)
+    tokens = tokenize(data["questions"], store.stemmer, False)
     pools, rows = [], []
     for of_one, scores, query in zip(tokens, dense, unit):
         pool, features = recall(store, of_one, scores)
