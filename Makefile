@@ -2,6 +2,7 @@
 # make test    everything that must hold before a change lands
 # make test-long   what takes longer: thirty kills, random edits of many nights, the fuzz targets' corpus and beyond
 # make fuzz    each fuzz target for FUZZ_SECONDS; what it finds lies in tests/fuzz/artifacts
+# make bench   what recall and the whole path cost beside their Python peers (installed under ~/.cache/memslate/peers)
 
 SHELL := /bin/sh
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
@@ -11,7 +12,7 @@ OUT := out
 FUZZ_TARGETS := locomo longmemeval beam chat slates
 FUZZ_SECONDS := 60
 
-.PHONY: all demo build model test test-long fuzz format lint
+.PHONY: all demo build model test test-long fuzz bench format lint
 
 all: build
 
@@ -59,3 +60,7 @@ fuzz:
 			-max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 \
 			-verbosity=0 -artifact_prefix=tests/fuzz/artifacts/$$target-; \
 	done
+
+bench:
+	@$(TOOLS) benches/peers/run.sh recall
+	@$(TOOLS) benches/peers/run.sh path

@@ -24,9 +24,9 @@ use std::collections::HashMap;
 use std::process::ExitCode;
 
 use memslate::recall::bm25::Bm25;
-use memslate::recall::fuse::{Ranked, fuse};
-use memslate::recall::lists::{Hit, Retriever};
-use memslate::recall::{Request, Store, StoreBuilder, Turn};
+use memslate::recall::fuse::Fusion;
+use memslate::recall::lists::Hit;
+use memslate::recall::{Store, StoreBuilder, Turn};
 use memslate::slate::{Candidate, walk};
 use memslate::system::Tokens;
 use serde::Deserialize;
@@ -114,10 +114,8 @@ fn check(lists: &str, locomo: &str) -> Result<usize, Failure> {
         let (mut worst, mut wrong_bm25, mut wrong_rrf, mut wrong_slates) = (0f64, 0, 0, 0);
         for question in &lists.questions {
             let store = &stores[&question.cid];
-            let request = Request { question: &question.question, ..Default::default() };
             let index = indexes.get_mut(&question.cid).expect("each store has its index");
-            let mut hits = index.rank(&request, &store.eligible(None))?;
-            hits.truncate(DEPTH);
+            let hits = index.best(&question.question, &store.eligible(None), DEPTH);
             match difference(&hits, question, name)? {
                 Some(difference) => worst = worst.max(difference),
                 None => {
@@ -160,8 +158,8 @@ fn difference(hits: &[Hit], question: &Question, set: &str) -> Result<Option<f64
 /// The turns in the fused order of our BM25 list and the reference's dense list.
 fn fused(bm25: &[Hit], question: &Question, store: &Store) -> Vec<usize> {
     let dense: Vec<Hit> = question.dense128.iter().map(|&turn| Hit { turn, score: 0.0 }).collect();
-    let lists = [Ranked { weight: 1.0, hits: bm25 }, Ranked { weight: 1.0, hits: &dense }];
-    fuse(&lists, 60.0, store.turn_count()).iter().map(|f| f.turn).collect()
+    let mut fusion = Fusion::new([1.0, 1.0], 60.0, store.turn_count());
+    fusion.best(&[bm25.to_vec(), dense], usize::MAX).iter().map(|f| f.turn).collect()
 }
 
 /// The fill of the best 128 turns, with the reference's costs.

@@ -11,15 +11,14 @@
 
 use std::sync::Arc;
 
+use super::cosine::ContextCosine;
+use crate::error::{Error, Result};
+use crate::schema;
 use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, Float32Array, Float64Array, Int32Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float32Type, TimestampMicrosecondType};
 use datafusion::error::Result as SqlResult;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
-use half::f16;
-
-use crate::error::{Error, Result};
-use crate::schema;
 
 const MICROSECONDS_A_DAY: f64 = 86_400_000_000.0;
 
@@ -148,50 +147,18 @@ fn cosines(
     vector: &BinaryArray,
     next: &BinaryArray,
 ) -> Result<Float32Array> {
-    let mut sum: Vec<f64> = Vec::new();
+    let mut cosine = ContextCosine::default();
     (0..question.len())
         .map(|row| {
             let (Some(question), Some(own)) = (value(question, row), value(vector, row)) else { return Ok(None) };
             let turns = [value(previous, row), Some(own), value(next, row)];
-            cosine(question, turns.into_iter().flatten(), &mut sum)
+            cosine.of(question, turns.into_iter().flatten())
         })
         .collect()
 }
 
-/// Cosine of the question with the sum (which has the direction of the mean) of the turns' vectors.
-fn cosine<'a>(question: &[u8], turns: impl Iterator<Item = &'a [u8]>, sum: &mut Vec<f64>) -> Result<Option<f32>> {
-    if !question.len().is_multiple_of(2) {
-        return Err(Error::data(format!("context_cosine: a vector of {} bytes is not f16", question.len())));
-    }
-    sum.clear();
-    sum.resize(question.len() / 2, 0.0);
-    for turn in turns {
-        if turn.len() != question.len() {
-            return Err(Error::data(format!(
-                "context_cosine: the question's vector has {} bytes, the turn's {}",
-                question.len(),
-                turn.len()
-            ))
-            .next("questions and turns must be embedded by one encoder"));
-        }
-        sum.iter_mut().zip(values(turn)).for_each(|(s, v)| *s += v);
-    }
-    let (mut dot, mut norm_question, mut norm_turns) = (0.0, 0.0, 0.0);
-    for (q, s) in values(question).zip(sum.iter()) {
-        dot += q * s;
-        norm_question += q * q;
-        norm_turns += s * s;
-    }
-    let cosine = (dot / (norm_question.sqrt() * norm_turns.sqrt())) as f32;
-    Ok(cosine.is_finite().then_some(cosine))
-}
-
 fn value(column: &BinaryArray, row: usize) -> Option<&[u8]> {
     column.is_valid(row).then(|| column.value(row))
-}
-
-fn values(vector: &[u8]) -> impl Iterator<Item = f64> {
-    vector.chunks_exact(2).map(|b| f16::from_le_bytes([b[0], b[1]]).to_f64())
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -231,6 +198,7 @@ mod tests {
     use super::*;
     use arrow::array::RecordBatch;
     use datafusion::prelude::SessionContext;
+    use half::f16;
 
     async fn run(sql: &str) -> Result<RecordBatch> {
         let context = SessionContext::new();

@@ -9,6 +9,7 @@ pub mod dataset;
 mod ffi;
 pub mod model;
 pub mod train;
+mod trees;
 
 pub use dataset::{Dataset, Group, Row};
 pub use model::Ranker;

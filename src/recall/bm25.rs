@@ -5,15 +5,17 @@
 //! as it occurs, of `idf * tf / (tf + k1 * (1 - b + b * len / avglen))`, in f64. N, df and avglen are of the whole
 //! store, whatever a request's reference date: one index serves all requests, and an idf is a matter of the language.
 
-use super::lists::{Hit, Retriever, best_first};
-use super::store::{Request, Store};
+use super::lists::{Hit, Retriever};
+use super::order::best_first;
+use super::store::Store;
 use super::terms::Terms;
 use crate::error::Result;
 use crate::system::Tokens;
 use crate::text::Tokenizer;
 
 /// The inverted index of a store.
-pub struct Bm25 {
+pub struct Bm25<'a> {
+    store: &'a Store,
     tokenizer: Tokenizer,
     terms: Terms,
     postings: Postings,
@@ -21,8 +23,8 @@ pub struct Bm25 {
     scores: Vec<f64>,
 }
 
-impl Bm25 {
-    pub fn new(store: &Store, k1: f64, b: f64, stem: bool, tokens: Tokens) -> Self {
+impl<'a> Bm25<'a> {
+    pub fn new(store: &'a Store, k1: f64, b: f64, stem: bool, tokens: Tokens) -> Self {
         let mut tokenizer = Tokenizer::new(tokens, stem, store.language());
         let mut terms = Terms::default();
         let (mut words, mut ends, mut texts) = (Vec::new(), Vec::with_capacity(store.turn_count()), 0usize);
@@ -46,27 +48,38 @@ impl Bm25 {
                 postings.weights[at] = idf * tf / (tf + k1 * (1.0 - b + b * length(turn) as f64 / average));
             }
         }
-        Bm25 { tokenizer, terms, postings, scores: vec![0.0; store.turn_count()] }
+        Bm25 { store, tokenizer, terms, postings, scores: vec![0.0; store.turn_count()] }
     }
 }
 
-impl Retriever for Bm25 {
-    /// Only turns with a score above 0: those that hold a token of the question.
-    fn rank(&mut self, request: &Request<'_>, eligible: &[bool]) -> Result<Vec<Hit>> {
-        let mut touched = Vec::new();
-        let Bm25 { tokenizer, terms, postings, scores } = self;
-        tokenizer.tokens(request.question, &mut |token| {
+impl Bm25<'_> {
+    /// The best `depth` of the eligible turns for a question. Only turns with a score above 0: those that hold a token
+    /// of the question.
+    pub fn best(&mut self, question: &str, eligible: &[bool], depth: usize) -> Vec<Hit> {
+        let Bm25 { tokenizer, terms, postings, scores, .. } = self;
+        tokenizer.tokens(question, &mut |token| {
             let Some(term) = terms.of_stem(token) else { return };
-            for at in postings.range(term as usize) {
-                let turn = postings.turns[at] as usize;
-                if scores[turn] == 0.0 {
-                    touched.push(turn);
-                }
-                scores[turn] += postings.weights[at];
+            let range = postings.range(term as usize);
+            for (&turn, weight) in postings.turns[range.clone()].iter().zip(&postings.weights[range]) {
+                scores[turn as usize] += weight;
             }
         });
-        let hits = touched.iter().map(|&turn| Hit { turn, score: std::mem::take(&mut scores[turn]) });
-        Ok(best_first(hits.filter(|hit| eligible[hit.turn] && hit.score > 0.0).collect()))
+        // Without a branch: whether a turn holds a word of the question is anyone's guess.
+        let mut hits = vec![Hit::default(); scores.len()];
+        let mut count = 0;
+        for (turn, (score, &eligible)) in scores.iter_mut().zip(eligible).enumerate() {
+            let score = std::mem::take(score);
+            hits[count] = Hit { turn, score };
+            count += usize::from(eligible & (score > 0.0));
+        }
+        hits.truncate(count);
+        best_first(hits.into_iter(), |_| true, depth)
+    }
+}
+
+impl Retriever for Bm25<'_> {
+    fn rank(&mut self, request: usize, eligible: &[bool], depth: usize) -> Result<Vec<Hit>> {
+        Ok(self.best(self.store.request(request).question, eligible, depth))
     }
 }
 
@@ -130,8 +143,7 @@ mod tests {
     }
 
     fn rank(store: &Store, question: &str, k1: f64, b: f64) -> Vec<Hit> {
-        let request = Request { question, ..Default::default() };
-        Bm25::new(store, k1, b, false, Tokens::Unicode).rank(&request, &store.eligible(None)).unwrap()
+        Bm25::new(store, k1, b, false, Tokens::Unicode).best(question, &store.eligible(None), usize::MAX)
     }
 
     /// The definition, written down a second time: no index, no shared working space.
@@ -215,10 +227,9 @@ mod tests {
             rows.push_turn(Turn { language: Some("de"), ..turn });
         }
         let store = rows.finish();
-        let request = Request { question: "Haus", ..Default::default() };
         let hits = |stem| {
             let mut index = Bm25::new(&store, 0.9, 0.4, stem, Tokens::Unicode);
-            index.rank(&request, &store.eligible(None)).unwrap().len()
+            index.best("Haus", &store.eligible(None), usize::MAX).len()
         };
         assert_eq!((hits(true), hits(false)), (1, 0));
     }
@@ -226,10 +237,9 @@ mod tests {
     #[test]
     fn a_store_of_very_short_turns_is_stemmed() {
         let texts = ["hi", "running late", "no worries", "where are you?", "at the station", "see you there", "thanks"];
-        let request = Request { question: "who runs?", ..Default::default() };
         let store = store(&texts);
         let mut index = Bm25::new(&store, 0.9, 0.4, true, Tokens::Unicode);
-        let hits = index.rank(&request, &store.eligible(None)).unwrap();
+        let hits = index.best("who runs?", &store.eligible(None), usize::MAX);
         assert_eq!(hits.iter().map(|h| h.turn).collect::<Vec<_>>(), [1]);
     }
 

@@ -1,113 +1,130 @@
-//! Cosines of the encoder's vectors: dot products of unit vectors, in f32.
-//!
-//! A product's bits depend on its two vectors alone: additions are made in one fixed order, whatever the store, the
-//! request's place in it, or the machine.
+//! Cosines of the encoder's vectors: dot products of unit vectors, in f32 ([`products`]).
 
-use half::f16;
-use half::slice::HalfFloatSliceExt;
-
-use super::lists::{Hit, Retriever, best_first};
-use super::store::{Request, Store};
+use super::lists::{Hit, Retriever};
+use super::order::best_first;
+use super::products::{Rows, products};
+use super::store::Store;
+use crate::device::cpu::halves::decode;
 use crate::error::{Error, Result};
 
-/// Additions that go on side by side: enough for the widest vector unit, and part of the result's definition.
-const LANES: usize = 16;
+/// Requests whose products are made at once: their vectors stay in the second-level cache.
+const REQUESTS: usize = 128;
 
-/// The vectors of a store's turns, as f32.
-pub struct Dense {
-    /// Values in a vector; 0 where the store has none.
-    dim: usize,
+/// The vectors of a store.
+pub struct Dense<'a> {
+    store: &'a Store,
     /// Turns that have a vector, in order.
     turns: Vec<usize>,
-    /// Their vectors, one after another.
-    values: Vec<f32>,
-    /// Working space: the question's vector.
-    question: Vec<f32>,
+    /// Their vectors.
+    items: Rows,
+    block: Block,
 }
 
-impl Dense {
+/// Some of the store's requests, one after another, and their products with all items.
+#[derive(Default)]
+struct Block {
+    /// Requests that have a vector, in order.
+    requests: Vec<usize>,
+    /// The first request after the block.
+    end: usize,
+    queries: Rows,
+    products: Vec<f32>,
+}
+
+impl<'a> Dense<'a> {
     /// Fails where two vectors of the store, turns' or requests', differ in length.
-    pub fn new(store: &Store) -> Result<Self> {
-        let turns = (0..store.turn_count()).map(|t| store.turn(t)).map(|t| (("turn", t.id), t.vector));
-        let requests = (0..store.request_count()).map(|r| store.request(r)).map(|r| (("request", r.id), r.vector));
-        let mut vectors = turns.chain(requests).filter_map(|(whose, vector)| Some((whose, vector?)));
-        let Some((first, vector)) = vectors.next() else {
-            return Ok(Dense { dim: 0, turns: Vec::new(), values: Vec::new(), question: Vec::new() });
-        };
-        let bytes = vector.len();
-        if bytes == 0 || bytes % 2 != 0 {
-            return Err(wrong(first, &format!("a vector of {bytes} bytes is no row of 16-bit floats")));
-        }
-        if let Some((whose, other)) = vectors.find(|(_, v)| v.len() != bytes) {
-            let what = format!("its vector has {} bytes, that of {} {:?} has {bytes}", other.len(), first.0, first.1);
-            return Err(wrong(whose, &what));
-        }
-        let mut dense = Dense { dim: bytes / 2, turns: Vec::new(), values: Vec::new(), question: Vec::new() };
+    pub fn new(store: &'a Store) -> Result<Self> {
+        let dim = dim(store)?;
+        let block = Block { queries: Rows::new(dim), ..Block::default() };
+        let mut dense = Dense { store, turns: Vec::new(), items: Rows::new(dim), block };
         for turn in 0..store.turn_count() {
-            if let Some(vector) = store.turn(turn).vector {
+            if let Some(vector) = store.vector(turn) {
                 dense.turns.push(turn);
-                decode(vector, &mut dense.values);
+                dense.items.push(|values| decode(vector, values));
             }
         }
         Ok(dense)
     }
 }
 
-fn wrong(whose: (&str, &str), what: &str) -> Error {
-    Error::data(what).at(format!("{} {:?}", whose.0, whose.1)).next("embed the store again with one encoder")
+/// Values in a vector of the store; 0 where it has none.
+fn dim(store: &Store) -> Result<usize> {
+    let turns = (0..store.turn_count()).filter_map(|turn| Some((Whose::Turn(turn), store.vector(turn)?)));
+    let requests = (0..store.request_count()).filter_map(|r| Some((Whose::Request(r), store.request(r).vector?)));
+    let mut vectors = turns.chain(requests);
+    let Some((first, vector)) = vectors.next() else { return Ok(0) };
+    let bytes = vector.len();
+    if bytes == 0 || bytes % 2 != 0 {
+        return Err(wrong(store, first, &format!("a vector of {bytes} bytes is no row of 16-bit floats")));
+    }
+    if let Some((whose, other)) = vectors.find(|(_, v)| v.len() != bytes) {
+        let first = first.name(store);
+        return Err(wrong(store, whose, &format!("its vector has {} bytes, that of {first} has {bytes}", other.len())));
+    }
+    Ok(bytes / 2)
 }
 
-/// Appends the values of little-endian 16-bit floats.
-fn decode(bytes: &[u8], values: &mut Vec<f32>) {
-    let halves: Vec<f16> = bytes.chunks_exact(2).map(|b| f16::from_le_bytes([b[0], b[1]])).collect();
-    let start = values.len();
-    values.resize(start + halves.len(), 0.0);
-    halves.convert_to_f32_slice(&mut values[start..]);
+/// Whose vector it is, for messages.
+#[derive(Clone, Copy)]
+enum Whose {
+    Turn(usize),
+    Request(usize),
 }
 
-/// The dot product: lane `i` adds the products at `i`, `i + 16`, ...; then the lanes are halved.
-fn dot(a: &[f32], b: &[f32]) -> f32 {
-    let mut lanes = [0f32; LANES];
-    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
-    for (a, b) in a.iter().zip(b) {
-        for i in 0..LANES {
-            lanes[i] += a[i] * b[i];
+impl Whose {
+    fn name(self, store: &Store) -> String {
+        match self {
+            Whose::Turn(turn) => format!("turn {:?}", store.turn(turn).id),
+            Whose::Request(request) => format!("request {:?}", store.request(request).id),
         }
     }
-    for ((lane, a), b) in lanes.iter_mut().zip(a_rest).zip(b_rest) {
-        *lane += a * b;
-    }
-    let mut width = LANES / 2;
-    while width > 0 {
-        for i in 0..width {
-            lanes[i] += lanes[i + width];
-        }
-        width /= 2;
-    }
-    lanes[0]
 }
 
-impl Retriever for Dense {
+fn wrong(store: &Store, whose: Whose, what: &str) -> Error {
+    Error::data(what).at(whose.name(store)).next("embed the store again with one encoder")
+}
+
+impl Block {
+    /// Makes the products of the request and of those after it.
+    fn begin(&mut self, request: usize, store: &Store, items: &Rows) {
+        self.requests.clear();
+        self.queries.clear();
+        self.end = (request + REQUESTS).min(store.request_count());
+        for request in request..self.end {
+            if let Some(vector) = store.request(request).vector {
+                self.requests.push(request);
+                self.queries.push(|values| decode(vector, values));
+            }
+        }
+        products(&self.queries, items, &mut self.products);
+    }
+
+    fn holds(&self, request: usize) -> bool {
+        self.requests.first().is_some_and(|&first| (first..self.end).contains(&request))
+    }
+}
+
+impl Retriever for Dense<'_> {
     /// Every eligible turn that has a vector. A product that is no number (a vector with a NaN) has no place.
-    fn rank(&mut self, request: &Request<'_>, eligible: &[bool]) -> Result<Vec<Hit>> {
-        let Some(vector) = request.vector else { return Ok(Vec::new()) };
-        if self.turns.is_empty() {
+    fn rank(&mut self, request: usize, eligible: &[bool], depth: usize) -> Result<Vec<Hit>> {
+        if self.turns.is_empty() || self.store.request(request).vector.is_none() {
             return Ok(Vec::new());
         }
-        self.question.clear();
-        decode(vector, &mut self.question);
-        let hits = self.turns.iter().zip(self.values.chunks_exact(self.dim));
-        let hits = hits
-            .filter(|(turn, _)| eligible[**turn])
-            .map(|(&turn, values)| Hit { turn, score: f64::from(dot(&self.question, values)) });
-        Ok(best_first(hits.filter(|hit| hit.score.is_finite()).collect()))
+        if !self.block.holds(request) {
+            self.block.begin(request, self.store, &self.items);
+        }
+        let row = self.block.requests.binary_search(&request).expect("it has a vector");
+        let products = &self.block.products[row * self.turns.len()..][..self.turns.len()];
+        let hits = self.turns.iter().zip(products).map(|(&turn, &product)| Hit { turn, score: f64::from(product) });
+        Ok(best_first(hits, |hit| eligible[hit.turn] && hit.score.is_finite(), depth))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recall::store::{StoreBuilder, Turn};
+    use crate::recall::store::{Request, StoreBuilder, Turn};
+    use half::f16;
     use proptest::prelude::*;
 
     fn bytes(values: &[f32]) -> Vec<u8> {
@@ -115,25 +132,30 @@ mod tests {
     }
 
     fn store(vectors: &[Option<Vec<u8>>]) -> Store {
+        rows(vectors).finish()
+    }
+
+    fn rows(vectors: &[Option<Vec<u8>>]) -> StoreBuilder {
         let mut rows = StoreBuilder::default();
         for (ordinal, vector) in vectors.iter().enumerate() {
             let id = format!("t{ordinal}");
             let turn = Turn { ordinal: ordinal as i32, id: &id, content: Some("x"), ..Default::default() };
             rows.push_turn(Turn { vector: vector.as_deref(), ..turn });
         }
-        rows.finish()
+        rows
     }
 
-    fn rank(store: &Store, question: &[f32]) -> Vec<Hit> {
-        let vector = bytes(question);
-        let request = Request { vector: Some(&vector), ..Default::default() };
-        Dense::new(store).unwrap().rank(&request, &store.eligible(None)).unwrap()
+    fn rank(vectors: &[Option<Vec<u8>>], question: &[f32]) -> Vec<Hit> {
+        let mut rows = rows(vectors);
+        rows.push_request(Request { vector: Some(&bytes(question)), ..Default::default() });
+        let store = rows.finish();
+        Dense::new(&store).unwrap().rank(0, &store.eligible(None), usize::MAX).unwrap()
     }
 
     #[test]
     fn products_by_hand() {
         // All values are exact in f16, so the products are exact too.
-        let store = store(&[Some(bytes(&[0.5, 0.25])), None, Some(bytes(&[1.0, 0.0])), Some(bytes(&[0.5, 0.25]))]);
+        let store = [Some(bytes(&[0.5, 0.25])), None, Some(bytes(&[1.0, 0.0])), Some(bytes(&[0.5, 0.25]))];
         let hits: Vec<_> = rank(&store, &[0.5, 1.0]).iter().map(|h| (h.turn, h.score)).collect();
         assert_eq!(hits, [(0, 0.5), (2, 0.5), (3, 0.5)]);
         let hits: Vec<_> = rank(&store, &[-1.0, 1.0]).iter().map(|h| (h.turn, h.score)).collect();
@@ -151,11 +173,33 @@ mod tests {
 
     #[test]
     fn no_vector_no_place() {
-        assert!(rank(&store(&[None, None]), &[1.0]).is_empty());
-        let with = store(&[Some(bytes(&[1.0])), Some(bytes(&[f32::NAN]))]);
+        assert!(rank(&[None, None], &[1.0]).is_empty());
+        let with = [Some(bytes(&[1.0])), Some(bytes(&[f32::NAN]))];
         assert_eq!(rank(&with, &[1.0]).len(), 1);
-        let none = Request::default();
-        assert!(Dense::new(&with).unwrap().rank(&none, &[true, true]).unwrap().is_empty());
+        let mut rows = rows(&with);
+        rows.push_request(Request::default());
+        let store = rows.finish();
+        assert!(Dense::new(&store).unwrap().rank(0, &[true, true], usize::MAX).unwrap().is_empty());
+    }
+
+    #[test]
+    fn requests_of_every_block_have_their_own_products() {
+        // Request r has a vector where r is no multiple of 3; its product with turn t is r * t, exact in f16 and f32.
+        let turns: Vec<_> = (0..5).map(|t| Some(bytes(&[t as f32]))).collect();
+        let mut rows = rows(&turns);
+        for r in 0..3 * REQUESTS {
+            let vector = bytes(&[r as f32]);
+            let vector = (r % 3 != 0).then_some(vector.as_slice());
+            rows.push_request(Request { id: &format!("{r:04}"), vector, ..Default::default() });
+        }
+        let store = rows.finish();
+        let mut dense = Dense::new(&store).unwrap();
+        // Forwards, then in no order.
+        for r in (0..3 * REQUESTS).chain([250, 2, 251, 0, 128, 301, 1]) {
+            let hits = dense.rank(r, &store.eligible(None), 2).unwrap();
+            let expected = if r % 3 == 0 { vec![] } else { vec![(4, 4.0 * r as f64), (3, 3.0 * r as f64)] };
+            assert_eq!(hits.iter().map(|h| (h.turn, h.score)).collect::<Vec<_>>(), expected, "{r}");
+        }
     }
 
     proptest! {
@@ -164,9 +208,9 @@ mod tests {
             vectors in prop::collection::vec(prop::collection::vec(-1.0..1.0f32, 37), 1..20),
         ) {
             let all: Vec<_> = vectors.iter().map(|v| Some(bytes(v))).collect();
-            let together = rank(&store(&all), &vectors[0]);
+            let together = rank(&all, &vectors[0]);
             for hit in together {
-                let alone = rank(&store(&all[hit.turn..=hit.turn]), &vectors[0]);
+                let alone = rank(&all[hit.turn..=hit.turn], &vectors[0]);
                 prop_assert_eq!(alone[0].score.to_bits(), hit.score.to_bits());
                 let f = |v: &f32| f64::from(f16::from_f32(*v).to_f32());
                 let exact: f64 = vectors[0].iter().zip(&vectors[hit.turn]).map(|(a, b)| f(a) * f(b)).sum();

@@ -2,12 +2,12 @@
 
 use super::bm25::Bm25;
 use super::dense::Dense;
-use super::store::{Request, Store};
+use super::store::Store;
 use crate::error::Result;
 use crate::system::List;
 
 /// A turn's place in a list.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Hit {
     /// Counted as in [`Store::turn`].
     pub turn: usize,
@@ -15,11 +15,11 @@ pub struct Hit {
     pub score: f64,
 }
 
-/// Ranks one store's turns for one request after another.
+/// Ranks one store's turns for one of its requests after another.
 pub trait Retriever {
-    /// The turns of the list, best first, of equals the earlier turn first: only turns that are `eligible`, which
-    /// has a value for each turn of the store.
-    fn rank(&mut self, request: &Request<'_>, eligible: &[bool]) -> Result<Vec<Hit>>;
+    /// The best `depth` turns of the list, best first, of equals the earlier turn first: only turns that are
+    /// `eligible`, which has a value for each turn of the store. `request` counts as in [`Store::request`].
+    fn rank(&mut self, request: usize, eligible: &[bool], depth: usize) -> Result<Vec<Hit>>;
 }
 
 /// Makes a list ready for a store.
@@ -28,10 +28,4 @@ pub fn open<'a>(list: &List, store: &'a Store) -> Result<Box<dyn Retriever + 'a>
         List::Bm25 { k1, b, stem, tokens, .. } => Box::new(Bm25::new(store, k1, b, stem, tokens)),
         List::Dense { .. } => Box::new(Dense::new(store)?),
     })
-}
-
-/// Orders hits: the highest score first, of equals the earlier turn.
-pub(super) fn best_first(mut hits: Vec<Hit>) -> Vec<Hit> {
-    hits.sort_unstable_by(|a, b| b.score.total_cmp(&a.score).then(a.turn.cmp(&b.turn)));
-    hits
 }

@@ -1,10 +1,10 @@
 //! The pools of one store's requests.
 
-use super::fuse::{self, Ranked};
+use super::fuse::{self, Fused, Fusion};
 use super::lists::{self, Hit, Retriever};
 use super::store::Store;
 use crate::error::{Error, Result};
-use crate::system::Recall;
+use crate::system::{List, Recall};
 
 /// A turn of a request's pool.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,63 +45,70 @@ pub fn pool(store: &Store, recall: &Recall) -> Result<Vec<Pooled>> {
     for list in &recall.lists {
         open.push(lists::open(list, store)?);
     }
-    let mut pooled = Vec::new();
+    let fusion = Fusion::new(recall.lists.iter().map(List::weight), recall.rrf_k, store.turn_count());
+    let mut pools = Pools { store, recall, open, fusion };
+    let (mut pooled, mut eligible, mut date) = (Vec::new(), Vec::new(), None);
     for request in 0..store.request_count() {
-        one(store, request, recall, &mut open, &mut pooled)
-            .map_err(|e| e.at(format!("request {:?}", store.request(request).id)))?;
+        let row = store.request(request);
+        // Most requests of a store have one reference date.
+        if date != Some(row.reference_at) {
+            (date, eligible) = (Some(row.reference_at), store.eligible(row.reference_at));
+        }
+        pools.one(request, &eligible, &mut pooled).map_err(|e| e.at(format!("request {:?}", row.id)))?;
     }
     Ok(pooled)
 }
 
-/// Appends the pool of one request.
-fn one(
-    store: &Store,
-    index: usize,
-    recall: &Recall,
-    open: &mut [Box<dyn Retriever + '_>],
-    pooled: &mut Vec<Pooled>,
-) -> Result<()> {
-    let request = store.request(index);
-    let eligible = store.eligible(request.reference_at);
-    let mut hits = Vec::new();
-    for retriever in open {
-        let mut list = retriever.rank(&request, &eligible)?;
-        list.truncate(unless_zero(recall.depth));
-        hits.push(list);
-    }
-    let ranked: Vec<Ranked<'_>> =
-        recall.lists.iter().zip(&hits).map(|(list, hits)| Ranked { weight: list.weight(), hits }).collect();
-    let mut fused = fuse::fuse(&ranked, recall.rrf_k, store.turn_count());
-    if recall.deduplicate {
-        fuse::deduplicate(&mut fused, store);
-    }
-    fused.truncate(unless_zero(recall.pool_size));
-
-    let ranks: Vec<Vec<u32>> = hits.iter().map(|hits| ranks(hits, store.turn_count())).collect();
-    for (i, turn) in fused.iter().enumerate() {
-        let place = |list: usize| {
-            let rank = ranks[list][turn.turn];
-            let hit = hits[list].get((rank as usize).checked_sub(1)?)?;
-            Some(Place { list, score: hit.score, rank: rank as i32 })
-        };
-        pooled.push(Pooled {
-            request: index,
-            turn: turn.turn,
-            pool_position: i as i32 + 1,
-            rrf_score: turn.score,
-            places: (0..hits.len()).filter_map(place).collect(),
-        });
-    }
-    Ok(())
+/// A store with its lists open.
+struct Pools<'a> {
+    store: &'a Store,
+    recall: &'a Recall,
+    open: Vec<Box<dyn Retriever + 'a>>,
+    fusion: Fusion,
 }
 
-/// For each turn its rank in the list, from 1; 0: not in it.
-fn ranks(hits: &[Hit], turn_count: usize) -> Vec<u32> {
-    let mut ranks = vec![0; turn_count];
-    for (i, hit) in hits.iter().enumerate() {
-        ranks[hit.turn] = i as u32 + 1;
+impl Pools<'_> {
+    /// Appends the pool of one request.
+    fn one(&mut self, request: usize, eligible: &[bool], pooled: &mut Vec<Pooled>) -> Result<()> {
+        let depth = unless_zero(self.recall.depth);
+        let ranked = self.open.iter_mut().map(|retriever| retriever.rank(request, eligible, depth));
+        let hits = ranked.collect::<Result<Vec<Vec<Hit>>>>()?;
+        let fusion = &mut self.fusion;
+        for (i, fused) in best(fusion, &hits, self.recall, self.store).iter().enumerate() {
+            let place = |list: usize| {
+                let rank = fusion.rank(list, fused.turn);
+                let hit = hits[list].get(rank.checked_sub(1)?)?;
+                Some(Place { list, score: hit.score, rank: rank as i32 })
+            };
+            pooled.push(Pooled {
+                request,
+                turn: fused.turn,
+                pool_position: i as i32 + 1,
+                rrf_score: fused.score,
+                places: (0..hits.len()).filter_map(place).collect(),
+            });
+        }
+        Ok(())
     }
-    ranks
+}
+
+/// The fused order, without copies of a turn where the system wants none, as far as the pool goes.
+fn best(fusion: &mut Fusion, hits: &[Vec<Hit>], recall: &Recall, store: &Store) -> Vec<Fused> {
+    let size = unless_zero(recall.pool_size);
+    let mut wanted = size;
+    loop {
+        let mut fused = fusion.best(hits, wanted);
+        let found = fused.len();
+        if recall.deduplicate {
+            fuse::deduplicate(&mut fused, store);
+        }
+        // Fewer turns than were wanted are all that there are.
+        if fused.len() >= size || found < wanted {
+            fused.truncate(size);
+            return fused;
+        }
+        wanted *= 2;
+    }
 }
 
 /// In settings, 0 stands for all.
@@ -113,7 +120,7 @@ fn unless_zero(n: usize) -> usize {
 mod tests {
     use super::*;
     use crate::recall::store::{Request, StoreBuilder, Turn};
-    use crate::system::{List, Tokens};
+    use crate::system::Tokens;
     use half::f16;
 
     /// The lists of a default system.

@@ -47,9 +47,9 @@ pub struct StoreBuilder {
 struct Turns {
     ordinals: Vec<i32>,
     spoken_at: Vec<Option<i64>>,
-    ids: Buffer,
-    contents: Buffer,
-    languages: Buffer,
+    ids: Texts,
+    contents: Texts,
+    languages: Texts,
     hashes: Buffer,
     vectors: Buffer,
 }
@@ -57,8 +57,8 @@ struct Turns {
 #[derive(Debug, Default)]
 struct Requests {
     reference_at: Vec<Option<i64>>,
-    ids: Buffer,
-    questions: Buffer,
+    ids: Texts,
+    questions: Texts,
     vectors: Buffer,
 }
 
@@ -67,9 +67,9 @@ impl StoreBuilder {
         let rows = &mut self.turns;
         rows.ordinals.push(turn.ordinal);
         rows.spoken_at.push(turn.spoken_at);
-        rows.ids.push(Some(turn.id.as_bytes()));
-        rows.contents.push(turn.content.map(str::as_bytes));
-        rows.languages.push(turn.language.map(str::as_bytes));
+        rows.ids.push(Some(turn.id));
+        rows.contents.push(turn.content);
+        rows.languages.push(turn.language);
         rows.hashes.push(turn.content_hash);
         rows.vectors.push(turn.vector);
     }
@@ -77,8 +77,8 @@ impl StoreBuilder {
     pub fn push_request(&mut self, request: Request<'_>) {
         let rows = &mut self.requests;
         rows.reference_at.push(request.reference_at);
-        rows.ids.push(Some(request.id.as_bytes()));
-        rows.questions.push(Some(request.question.as_bytes()));
+        rows.ids.push(Some(request.id));
+        rows.questions.push(Some(request.question));
         rows.vectors.push(request.vector);
     }
 
@@ -95,15 +95,13 @@ impl StoreBuilder {
     /// Bytes held.
     pub fn size(&self) -> usize {
         let (turns, requests) = (&self.turns, &self.requests);
-        let buffers = [&turns.ids, &turns.contents, &turns.languages, &turns.hashes, &turns.vectors];
+        let texts = [&turns.ids, &turns.contents, &turns.languages, &requests.ids, &requests.questions];
+        let buffers = [&turns.hashes, &turns.vectors, &requests.vectors];
         size_of::<Self>()
             + turns.ordinals.capacity() * size_of::<i32>()
             + (turns.spoken_at.capacity() + requests.reference_at.capacity()) * size_of::<Option<i64>>()
-            + buffers
-                .into_iter()
-                .chain([&requests.ids, &requests.questions, &requests.vectors])
-                .map(Buffer::size)
-                .sum::<usize>()
+            + texts.into_iter().map(Texts::size).sum::<usize>()
+            + buffers.into_iter().map(Buffer::size).sum::<usize>()
     }
 
     /// Turns in the order of their ordinals, requests in the order of their ids.
@@ -111,11 +109,11 @@ impl StoreBuilder {
         let StoreBuilder { turns, requests } = self;
         let mut turn_order: Vec<usize> = (0..turns.ordinals.len()).collect();
         // Ordinals are unique in a store; the id only keeps a faulty one reproducible.
-        turn_order.sort_unstable_by_key(|&i| (turns.ordinals[i], turns.ids.text(i), i));
+        turn_order.sort_unstable_by_key(|&i| (turns.ordinals[i], turns.ids.get(i), i));
         let mut request_order: Vec<usize> = (0..requests.reference_at.len()).collect();
-        request_order.sort_unstable_by_key(|&i| (requests.ids.text(i), requests.reference_at[i], i));
+        request_order.sort_unstable_by_key(|&i| (requests.ids.get(i), requests.reference_at[i], i));
         let recallable =
-            turn_order.iter().map(|&i| turns.contents.text(i).is_some_and(|text| !text.trim().is_empty())).collect();
+            turn_order.iter().map(|&i| turns.contents.get(i).is_some_and(|text| !text.trim().is_empty())).collect();
         Store { turns, requests, turn_order, request_order, recallable }
     }
 }
@@ -147,6 +145,16 @@ impl Store {
         self.requests.get(self.request_order[request])
     }
 
+    /// A turn's vector alone.
+    pub(super) fn vector(&self, turn: usize) -> Option<&[u8]> {
+        self.turns.vectors.get(self.turn_order[turn])
+    }
+
+    /// A turn's content hash alone.
+    pub(super) fn content_hash(&self, turn: usize) -> Option<&[u8]> {
+        self.turns.hashes.get(self.turn_order[turn])
+    }
+
     /// The turn has text.
     pub fn is_recallable(&self, turn: usize) -> bool {
         self.recallable[turn]
@@ -167,7 +175,7 @@ impl Store {
     /// too short to show theirs alone, and what a few of them seem to be is chance.
     pub fn language(&self) -> Option<&str> {
         let mut counts = BTreeMap::new();
-        for language in (0..self.turn_count()).filter_map(|turn| self.turns.languages.text(self.turn_order[turn])) {
+        for language in (0..self.turn_count()).filter_map(|turn| self.turns.languages.get(self.turn_order[turn])) {
             *counts.entry(language).or_insert(0usize) += 1;
         }
         let texts = || (0..self.turn_count()).filter(|&t| self.recallable[t]).filter_map(|t| self.turn(t).content);
@@ -181,9 +189,9 @@ impl Turns {
     fn get(&self, i: usize) -> Turn<'_> {
         Turn {
             ordinal: self.ordinals[i],
-            id: self.ids.text(i).unwrap_or_default(),
-            content: self.contents.text(i),
-            language: self.languages.text(i),
+            id: self.ids.get(i).unwrap_or_default(),
+            content: self.contents.get(i),
+            language: self.languages.get(i),
             content_hash: self.hashes.get(i),
             vector: self.vectors.get(i),
             spoken_at: self.spoken_at[i],
@@ -194,40 +202,67 @@ impl Turns {
 impl Requests {
     fn get(&self, i: usize) -> Request<'_> {
         Request {
-            id: self.ids.text(i).unwrap_or_default(),
-            question: self.questions.text(i).unwrap_or_default(),
+            id: self.ids.get(i).unwrap_or_default(),
+            question: self.questions.get(i).unwrap_or_default(),
             vector: self.vectors.get(i),
             reference_at: self.reference_at[i],
         }
     }
 }
 
-/// Byte strings end to end, some of them null.
+/// Values end to end, some of them null.
 #[derive(Debug, Default)]
-struct Buffer {
-    bytes: Vec<u8>,
+struct EndToEnd<T> {
+    values: T,
     /// Where each ends, and whether it is there.
     ends: Vec<(usize, bool)>,
 }
 
+/// Byte strings.
+type Buffer = EndToEnd<Vec<u8>>;
+/// Texts: kept as such, so that none is checked again when it is read.
+type Texts = EndToEnd<String>;
+
+impl<T> EndToEnd<T> {
+    /// Where the value stands, if it is there.
+    fn range(&self, i: usize) -> Option<std::ops::Range<usize>> {
+        let start = if i == 0 { 0 } else { self.ends[i - 1].0 };
+        let (end, present) = self.ends[i];
+        present.then_some(start..end)
+    }
+
+    fn ends_size(&self) -> usize {
+        self.ends.capacity() * size_of::<(usize, bool)>()
+    }
+}
+
 impl Buffer {
     fn push(&mut self, value: Option<&[u8]>) {
-        self.bytes.extend_from_slice(value.unwrap_or_default());
-        self.ends.push((self.bytes.len(), value.is_some()));
+        self.values.extend_from_slice(value.unwrap_or_default());
+        self.ends.push((self.values.len(), value.is_some()));
     }
 
     fn get(&self, i: usize) -> Option<&[u8]> {
-        let start = if i == 0 { 0 } else { self.ends[i - 1].0 };
-        let (end, present) = self.ends[i];
-        present.then(|| &self.bytes[start..end])
-    }
-
-    fn text(&self, i: usize) -> Option<&str> {
-        self.get(i).map(|bytes| std::str::from_utf8(bytes).expect("texts were pushed as str"))
+        self.range(i).map(|range| &self.values[range])
     }
 
     fn size(&self) -> usize {
-        self.bytes.capacity() + self.ends.capacity() * size_of::<(usize, bool)>()
+        self.values.capacity() + self.ends_size()
+    }
+}
+
+impl Texts {
+    fn push(&mut self, value: Option<&str>) {
+        self.values.push_str(value.unwrap_or_default());
+        self.ends.push((self.values.len(), value.is_some()));
+    }
+
+    fn get(&self, i: usize) -> Option<&str> {
+        self.range(i).map(|range| &self.values[range])
+    }
+
+    fn size(&self) -> usize {
+        self.values.capacity() + self.ends_size()
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a piece of a slate costs: o200k tokens, counted once a piece.
 
-use std::collections::HashMap;
+use datafusion::common::HashMap;
 
 use crate::text::count_tokens;
 

@@ -6,6 +6,7 @@ mod ascii;
 pub mod dates;
 pub mod language;
 pub mod o200k;
+mod pieces;
 pub mod script;
 pub mod sql;
 pub mod stems;

@@ -1,32 +1,58 @@
 //! Counts of o200k tokens: the unit of every budget.
 //!
-//! The counts are tiktoken's. One kind of text is beyond its matcher, whose lookahead for blanks keeps a mark for each
-//! character and gives up at a million of them: texts with a very long run of blanks are cut into pieces here.
+//! The counts are tiktoken's, whose tokens never reach beyond a piece of its pattern. So a text is cut into these pieces
+//! here ([`super::pieces`], and the pattern itself where a piece is not ASCII), and the count of a piece, which is most
+//! often a word that was seen before, is remembered.
+//!
+//! One kind of piece is beyond the library's matcher, whose lookahead for blanks keeps a mark for each character and
+//! gives up at a million of them: a very long run of blanks is counted here.
 
+use std::cell::RefCell;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::LazyLock;
 
+use datafusion::common::HashMap as FastMap;
 use regex::Regex;
+
+use super::pieces;
 
 /// Blanks in a row that are left to the library.
 const LONG_BLANKS: usize = 10_000;
+/// Pieces that a thread remembers, and the longest of them in bytes.
+const REMEMBERED: usize = 1 << 16;
+const LONGEST_REMEMBERED: usize = 32;
 
 /// The number of o200k tokens of a text. Names of special tokens in it are text like any other.
 ///
 /// Takes time in proportion to the text (times a logarithm for a word without end), whatever it holds.
 pub fn count_tokens(text: &str) -> usize {
-    if has_long_blanks(text) { count_pieces(text) } else { tiktoken_rs::o200k_base_singleton().count_ordinary(text) }
+    KNOWN.with_borrow_mut(|known| pieces_of(text).map(|piece| count_known(piece, known)).sum())
 }
 
-fn has_long_blanks(text: &str) -> bool {
-    if text.len() < LONG_BLANKS {
-        return false;
+thread_local! {
+    static KNOWN: RefCell<FastMap<Box<str>, u32>> = RefCell::default();
+}
+
+fn count_known(piece: &str, known: &mut FastMap<Box<str>, u32>) -> usize {
+    if piece.len() > LONGEST_REMEMBERED {
+        return count_piece(piece);
     }
-    let mut run = 0;
-    text.chars().any(|c| {
-        run = if c.is_whitespace() { run + 1 } else { 0 };
-        run >= LONG_BLANKS
-    })
+    if let Some(&tokens) = known.get(piece) {
+        return tokens as usize;
+    }
+    let tokens = count_piece(piece);
+    if known.len() == REMEMBERED {
+        known.clear();
+    }
+    known.insert(piece.into(), tokens as u32);
+    tokens
+}
+
+fn count_piece(piece: &str) -> usize {
+    if piece.len() >= LONG_BLANKS && piece.chars().all(char::is_whitespace) {
+        return count_merges(piece.as_bytes());
+    }
+    tiktoken_rs::o200k_base_singleton().count_ordinary(piece)
 }
 
 /// o200k's pattern without its lookahead `\s+(?!\S)`, which [`pieces`] does by hand.
@@ -42,32 +68,30 @@ static PIECE: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// The pieces in which tokens are sought: o200k's own.
-fn pieces(text: &str) -> impl Iterator<Item = &str> {
+fn pieces_of(text: &str) -> impl Iterator<Item = &str> {
     let mut at = 0;
     std::iter::from_fn(move || {
-        let found = PIECE.captures_at(text, at)?;
-        let whole = found.get(0).expect("group 0 is the match");
-        let mut piece = whole.as_str();
-        // Blanks before a word leave it their last one.
-        if found.get(1).is_some() && whole.end() < text.len() {
-            let last = piece.chars().next_back().map_or(0, char::len_utf8);
-            if last < piece.len() {
-                piece = &piece[..piece.len() - last];
-            }
+        let start = at;
+        if start == text.len() {
+            return None;
         }
-        at = whole.start() + piece.len();
-        Some(piece)
+        at = pieces::end(text.as_bytes(), start).unwrap_or_else(|| by_pattern(text, start));
+        Some(&text[start..at])
     })
 }
 
-fn count_pieces(text: &str) -> usize {
-    let library = tiktoken_rs::o200k_base_singleton();
-    pieces(text)
-        .map(|piece| {
-            let blank = piece.len() >= LONG_BLANKS && piece.chars().all(char::is_whitespace);
-            if blank { count_merges(piece.as_bytes()) } else { library.count_ordinary(piece) }
-        })
-        .sum()
+/// Where the piece that begins at `at` ends. Every character begins some piece.
+fn by_pattern(text: &str, at: usize) -> usize {
+    let found = PIECE.captures_at(text, at).expect("some alternative takes any character");
+    let whole = found.get(0).expect("group 0 is the match");
+    // Blanks before a word leave it their last one.
+    if found.get(1).is_some() && whole.end() < text.len() {
+        let last = whole.as_str().chars().next_back().map_or(0, char::len_utf8);
+        if last < whole.len() {
+            return whole.end() - last;
+        }
+    }
+    whole.end()
 }
 
 /// Every token that stands for blanks or a part of one, with its rank.
@@ -169,16 +193,38 @@ mod tests {
         for (a, b) in [("", ""), ("x", "y"), ("x\n", " y"), ("!", "!"), ("3", "\n4")] {
             for blank in [" ", "\t", "\n", " \n", "\u{3000}", "\u{a0} \t", "\r\n"] {
                 let text = format!("{a}{}{b}", blank.repeat(30_000));
-                assert_eq!(count_pieces(&text), reference(&text), "{a:?} {blank:?} {b:?}");
+                assert_eq!(count_tokens(&text), reference(&text), "{a:?} {blank:?} {b:?}");
             }
         }
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_048))]
+
         #[test]
         fn any_text_counts_as_in_the_library(text in any::<String>(), blanks in "[ \t\r\n\u{3000}\u{85}]{0,40}", more in "[ a-zA-Z0-9'!/]{0,20}") {
             let text = format!("{text}{blanks}{more}{blanks}{text}");
-            prop_assert_eq!(count_pieces(&text), reference(&text));
+            prop_assert_eq!(count_tokens(&text), reference(&text));
+        }
+
+        #[test]
+        fn pieces_cut_by_hand_are_the_patterns(
+            text in "([a-bA-B'stmdrvleSTMDRVLE ./!0-9\\t\\r\\n\\x0b\\x1c_]|[éÉ字ſʼ😀\u{301}\u{a0}\u{85}²ªǅ’]){0,30}",
+        ) {
+            let mut at = 0;
+            while at < text.len() {
+                let end = by_pattern(&text, at);
+                if let Some(by_hand) = pieces::end(text.as_bytes(), at) {
+                    prop_assert_eq!(by_hand, end, "{:?} at {}", text, at);
+                }
+                at = end;
+            }
+            prop_assert_eq!(count_tokens(&text), reference(&text));
+        }
+
+        #[test]
+        fn any_ascii_counts_as_in_the_library(text in "[\\x00-\\x7f]{0,60}") {
+            prop_assert!((0..text.len()).all(|at| pieces::end(text.as_bytes(), at).is_some_and(|end| end > at)));
             prop_assert_eq!(count_tokens(&text), reference(&text));
         }
 

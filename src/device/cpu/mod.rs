@@ -6,6 +6,7 @@
 
 mod attention;
 mod gemm;
+pub mod halves;
 mod math;
 #[cfg(test)]
 mod math_candle;
