@@ -6,6 +6,9 @@
 
 mod attention;
 mod gemm;
+mod int8;
+mod int8_kernels;
+mod linear;
 mod math;
 #[cfg(test)]
 mod math_candle;
@@ -15,6 +18,7 @@ mod transformer;
 use std::sync::{Arc, RwLock};
 
 use super::{Device, DeviceInfo, Groups, Head, Matrix, ModelId, PackedBatch, TopK};
+use crate::config::Precision;
 use crate::error::{Error, Result};
 use crate::model::weights::Weights;
 use transformer::Transformer;
@@ -51,8 +55,8 @@ impl Device for CpuDevice {
         DeviceInfo { name: "cpu".into(), detail, kernel_plan: math::kernel_plan().into(), batch_tokens: BATCH_TOKENS }
     }
 
-    fn load(&self, weights: &Weights, head: Head) -> Result<ModelId> {
-        let model = Arc::new(Transformer::new(weights, head)?);
+    fn load(&self, weights: &Weights, head: Head, precision: Precision) -> Result<ModelId> {
+        let model = Arc::new(Transformer::new(weights, head, precision)?);
         let mut models = self.models.write().expect("no holder panics");
         models.push(model);
         Ok(ModelId(models.len() - 1))
