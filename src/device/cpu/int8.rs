@@ -1,9 +1,8 @@
 //! Linear layers in 8-bit integers: rows are quantised as they come, weights once, and sums of products are exact.
 //!
 //! A row `x` becomes `scale * (q - zero)` with q in 0..=127 over the range of that row; an output channel's weights become
-//! `scale * w` with w in -63..=63. With these ranges four products fit into 16 bits (4 * 127 * 63 = 32,004), which is what
-//! lets AVX2 add two of its multiply-adds before it widens to 32 bits; nothing saturates and nothing is rounded until the
-//! sum is whole. So every kernel ([`super::int8_kernels`]) gives the same sums, and what turns a sum into f32 is one
+//! `scale * w` with w in -127..=127. With these ranges two products fit into 16 bits (2 * 127 * 127 = 32,258), so that the
+//! multiply-add of AVX2 does not saturate, and nothing is rounded until the sum is whole. So every kernel ([`super::int8_kernels`]) gives the same sums, and what turns a sum into f32 is one
 //! multiplication and one addition, never fused: the bits depend neither on the processor nor on the batch.
 
 use super::int8_kernels::{self, Kernel, Tile};
@@ -13,15 +12,15 @@ use super::math::{self, Quantum};
 pub const PANEL: usize = 16;
 /// Values of k that stand together for one column, as the dot-product instructions read them.
 pub const GROUP: usize = 4;
-/// The depth is filled up to whole pairs of groups.
-const STEP: usize = 2 * GROUP;
+/// The largest value of a quantised row.
+const ROW_MAX: u8 = 127;
 /// The largest weight.
-const WEIGHT_MAX: f32 = 63.0;
+const WEIGHT_MAX: f32 = 127.0;
 
 /// A linear layer's weights, quantised.
 #[derive(Debug, Clone)]
 pub struct Quantised {
-    /// Values of k, filled up to whole steps.
+    /// Values of k, filled up to whole groups.
     depth: usize,
     input: usize,
     columns: usize,
@@ -44,7 +43,7 @@ impl Quantised {
     /// Weight of (out, in) as PyTorch stores it, bias of (out). Each output channel has a scale of its own.
     pub fn linear(weight: &[f32], bias: &[f32], input: usize) -> Self {
         let columns = bias.len();
-        let (depth, padded) = (input.next_multiple_of(STEP), columns.next_multiple_of(PANEL));
+        let (depth, padded) = (input.next_multiple_of(GROUP), columns.next_multiple_of(PANEL));
         let mut layer = Quantised {
             depth,
             input,
@@ -78,7 +77,7 @@ impl Quantised {
     }
 
     fn apply_with(&self, kernel: Kernel, rows: &[f32], out: &mut [f32], quanta: &mut Quanta) {
-        quanta.fill(rows, self.input, self.depth);
+        quanta.fill(rows, self);
         let count = quanta.rows.len();
         assert!(out.len() >= count * self.columns, "result is too short");
         for p in 0..self.columns.div_ceil(PANEL) {
@@ -107,13 +106,14 @@ impl Quantised {
 }
 
 impl Quanta {
-    fn fill(&mut self, rows: &[f32], input: usize, depth: usize) {
+    fn fill(&mut self, rows: &[f32], layer: &Quantised) {
+        let Quantised { input, depth, .. } = *layer;
         let count = rows.len() / input;
         // What lies past a row's input meets weights of zero.
         self.values.resize(count * depth, 0);
         self.rows.clear();
         for (row, values) in rows.chunks_exact(input).zip(self.values.chunks_exact_mut(depth)) {
-            self.rows.push(math::quantise(row, &mut values[..input]));
+            self.rows.push(math::quantise(row, ROW_MAX, &mut values[..input]));
         }
     }
 }

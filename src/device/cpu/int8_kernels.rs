@@ -1,7 +1,8 @@
 //! One panel of 16 columns times quantised rows: exact sums in 32 bits, then f32. Three kernels, one result.
 //!
-//! AVX2 multiplies pairs of bytes to 16 bits, adds two such results, and widens: four instructions for 16 products a lane.
-//! The dot-product instructions of newer processors (VNNI) do all of it in one. The portable loop says what both compute.
+//! AVX2 multiplies bytes and adds two products to 16 bits, then two of those to 32 bits: three instructions for four
+//! products a lane. The dot-product instructions of newer processors (VNNI) do all of it in one. The portable loop says
+//! what both compute.
 
 use super::int8::{GROUP, PANEL};
 use super::math::Quantum;
@@ -54,7 +55,7 @@ impl Tile<'_> {
     /// `out[r][n] = bias[n] + (scale of r * scale of n) * sum over k of (a[r][k] - zero of r) * w[k][n]`, rows of `out`
     /// `stride` apart.
     pub fn sweep(&self, kernel: Kernel, a: &[u8], rows: &[Quantum], out: &mut [f32], stride: usize) {
-        assert!(self.depth.is_multiple_of(2 * GROUP) && self.panel.len() == self.depth * PANEL);
+        assert!(self.depth.is_multiple_of(GROUP) && self.panel.len() == self.depth * PANEL);
         assert!([self.sums.len(), self.scales.len(), self.bias.len()] == [PANEL; 3]);
         assert!(a.len() >= rows.len() * self.depth && has(kernel));
         assert!(rows.is_empty() || out.len() >= (rows.len() - 1) * stride + PANEL);
@@ -146,17 +147,13 @@ mod x86 {
         unsafe {
             let ones = _mm256_set1_epi16(1);
             let mut sums = [[_mm256_setzero_si256(); 2]; R];
-            for k in (0..t.depth).step_by(2 * GROUP) {
+            for k in (0..t.depth).step_by(GROUP) {
                 let w = t.panel.as_ptr().add(k * PANEL);
-                for half in 0..2 {
-                    let first = _mm256_loadu_si256(w.add(half * 32).cast());
-                    let second = _mm256_loadu_si256(w.add(64 + half * 32).cast());
-                    for (r, sum) in sums.iter_mut().enumerate() {
-                        let a = a.add(r * t.depth + k);
-                        let x = _mm256_maddubs_epi16(_mm256_set1_epi32(group(a)), first);
-                        let y = _mm256_maddubs_epi16(_mm256_set1_epi32(group(a.add(GROUP))), second);
-                        let four = _mm256_madd_epi16(_mm256_add_epi16(x, y), ones);
-                        sum[half] = _mm256_add_epi32(sum[half], four);
+                let w = [_mm256_loadu_si256(w.cast()), _mm256_loadu_si256(w.add(32).cast())];
+                for (r, sum) in sums.iter_mut().enumerate() {
+                    let x = _mm256_set1_epi32(group(a.add(r * t.depth + k)));
+                    for (sum, w) in sum.iter_mut().zip(w) {
+                        *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(_mm256_maddubs_epi16(x, w), ones));
                     }
                 }
             }

@@ -80,9 +80,9 @@ vectorised! {
 }
 
 vectorised! {
-    /// Turns a row into whole numbers from 0 to 127 over its own range. A row with a value that is not finite gets a scale
+    /// Turns a row into whole numbers from 0 to `largest` over its own range. A row with a value that is not finite gets a scale
     /// that is not one either. Nothing is fused here: the bits are the same on every processor.
-    pub fn quantise(row: &[f32], values: &mut [u8]) -> Quantum = quantise_body
+    pub fn quantise(row: &[f32], largest: u8, values: &mut [u8]) -> Quantum = quantise_body
 }
 
 /// How a row was quantised: `x` is about `scale * (q - zero)`.
@@ -210,16 +210,14 @@ fn to_unit_body<const FMA: bool>(row: &mut [f32]) {
     }
 }
 
-/// One less than the largest value, so that both ends of the range may be rounded outwards.
-const STEPS: f32 = 126.0;
-
 #[inline(always)]
-fn quantise_body<const FMA: bool>(row: &[f32], values: &mut [u8]) -> Quantum {
+fn quantise_body<const FMA: bool>(row: &[f32], largest: u8, values: &mut [u8]) -> Quantum {
     let (smaller, larger) = (|a: f32, b: f32| if b < a { b } else { a }, |a: f32, b: f32| if b > a { b } else { a });
     let (least, most) = (join(fold(row, 0.0, smaller), smaller), join(fold(row, 0.0, larger), larger));
     // Zero for finite values, NaN for others.
     let odd = join(fold(row, 0.0, |a, x| a + (x - x)), |a, b| a + b);
-    let scale = (most - least) / STEPS + odd;
+    // A step less than there are, so that both ends of the range may be rounded outwards.
+    let scale = (most - least) / f32::from(largest - 1) + odd;
     if !(scale > 0.0 && scale.is_finite()) {
         values.fill(0);
         return Quantum { scale: if scale == 0.0 { 0.0 } else { f32::NAN }, zero: 0 };
