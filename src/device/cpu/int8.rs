@@ -137,3 +137,78 @@ const CUT_STEP: f32 = 0.04;
 fn quantised(x: f32, scale: f32) -> i8 {
     if scale > 0.0 { (x / scale).round().clamp(-WEIGHT_MAX, WEIGHT_MAX) as i8 } else { 0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(n: usize, seed: u64) -> Vec<f32> {
+        let mut x = seed;
+        let mut next = || {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (x >> 40) as f32 / (1u32 << 23) as f32 - 1.0
+        };
+        (0..n).map(|i| next() * if i % 29 == 0 { 5.0 } else { 1.0 }).collect()
+    }
+
+    #[test]
+    fn every_kernel_of_this_processor_gives_the_same_bits() {
+        for (m, n, k) in [(1, 1, 1), (4, 16, 8), (5, 17, 30), (13, 48, 384), (9, 33, 1537)] {
+            let layer = Quantised::linear(&numbers(n * k, 1), &numbers(n, 2), k);
+            let rows = numbers(m * k, 3);
+            let run = |kernel| {
+                let mut out = vec![f32::NAN; m * n];
+                layer.apply_with(kernel, &rows, &mut out, &mut Quanta::default());
+                out
+            };
+            let right = run(Kernel::Portable);
+            for kernel in [Kernel::Avx2, Kernel::Vnni256, Kernel::Vnni512].into_iter().filter(|k| int8_kernels::has(*k))
+            {
+                assert_eq!(run(kernel), right, "{kernel:?}: {m} {n} {k}");
+            }
+        }
+    }
+
+    /// The largest values meet everywhere: the case in which a sum of 16 bits would saturate.
+    #[test]
+    fn nothing_saturates() {
+        let k = 64;
+        let weight: Vec<f32> = [vec![1.0; k], vec![-1.0; k]].concat();
+        let layer = Quantised::linear(&weight, &[0.0, 0.5], k);
+        let mut out = [0.0; 2];
+        layer.apply(&vec![2.0; k], &mut out, &mut Quanta::default());
+        assert!((out[0] - 128.0).abs() < 1e-3 && (out[1] + 127.5).abs() < 1e-3, "{out:?}");
+    }
+
+    /// Half a step of a row, times the weights it meets, and half a step of a weight, times the row: no error is larger.
+    #[test]
+    fn the_error_is_within_the_steps() {
+        let (n, k) = (20, 100);
+        let (weight, row) = (numbers(n * k, 7), numbers(k, 8));
+        let layer = Quantised::linear(&weight, &vec![0.0; n], k);
+        let mut out = vec![0.0; n];
+        layer.apply(&row, &mut out, &mut Quanta::default());
+        let range = row.iter().fold(0f32, |m, x| m.max(*x)) - row.iter().fold(0f32, |m, x| m.min(*x));
+        for (weight, y) in weight.chunks(k).zip(&out) {
+            let exact: f64 = row.iter().zip(weight).map(|(x, w)| f64::from(*x) * f64::from(*w)).sum();
+            let largest = weight.iter().fold(0f32, |m, w| m.max(w.abs()));
+            // A weight is also off by what may be cut from the largest.
+            let of_weight = largest * CUTS as f32 * CUT_STEP + largest / WEIGHT_MAX;
+            let bound = weight.iter().map(|w| w.abs() + of_weight).sum::<f32>() * range / f32::from(ROW_MAX - 1)
+                + row.iter().map(|x| x.abs()).sum::<f32>() * of_weight;
+            assert!((exact - f64::from(*y)).abs() <= f64::from(bound), "{exact} {y} {bound}");
+            // And far less as a rule.
+            assert!((exact - f64::from(*y)).abs() <= 0.3, "{exact} {y}");
+        }
+    }
+
+    #[test]
+    fn a_broken_number_breaks_its_row_only() {
+        let layer = Quantised::linear(&numbers(6, 1), &[1.0, 2.0], 3);
+        let mut out = [0.0; 8];
+        let rows = [1.0, f32::NAN, 0.0, 1.0, 2.0, 3.0, f32::INFINITY, 0.0, 1.0, 0.0, 0.0, 0.0];
+        layer.apply(&rows, &mut out, &mut Quanta::default());
+        assert_eq!(out.map(f32::is_finite), [false, false, true, true, false, false, true, true]);
+        assert_eq!(out[6..], [1.0, 2.0]);
+    }
+}

@@ -183,7 +183,13 @@ mod x86 {
     /// From sums to f32, eight columns at a time.
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn finish<const R: usize>(t: &Tile, sums: &[[__m256i; 2]; R], rows: &[Quantum], out: *mut f32, stride: usize) {
+    unsafe fn finish<const R: usize>(
+        t: &Tile,
+        sums: &[[__m256i; 2]; R],
+        rows: &[Quantum],
+        out: *mut f32,
+        stride: usize,
+    ) {
         for (r, sums) in sums.iter().enumerate() {
             for (half, sum) in sums.iter().enumerate() {
                 // SAFETY: the caller's.

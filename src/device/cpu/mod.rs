@@ -1,4 +1,5 @@
-//! The CPU as a device: f32, packed rows, no padding. The reference for every other device.
+//! The CPU as a device: packed rows, no padding. In f32 the reference for every other device; in int8 ([`int8`]) the linear
+//! layers of the encoder are quantised and all else stays f32.
 //!
 //! Each output value is one chain of multiply-adds in the order of its inputs ([`gemm`]), each row's sums have a fixed
 //! order ([`math`]), and attention sees only its own sequence ([`attention`]). So a row's bits depend neither on the batch
@@ -18,7 +19,6 @@ mod transformer;
 use std::sync::{Arc, RwLock};
 
 use super::{Device, DeviceInfo, Groups, Head, Matrix, ModelId, PackedBatch, TopK};
-use crate::config::Precision;
 use crate::error::{Error, Result};
 use crate::model::weights::Weights;
 use transformer::Transformer;
@@ -55,8 +55,8 @@ impl Device for CpuDevice {
         DeviceInfo { name: "cpu".into(), detail, kernel_plan: math::kernel_plan().into(), batch_tokens: BATCH_TOKENS }
     }
 
-    fn load(&self, weights: &Weights, head: Head, precision: Precision) -> Result<ModelId> {
-        let model = Arc::new(Transformer::new(weights, head, precision)?);
+    fn load(&self, weights: &Weights, head: Head) -> Result<ModelId> {
+        let model = Arc::new(Transformer::new(weights, head)?);
         let mut models = self.models.write().expect("no holder panics");
         models.push(model);
         Ok(ModelId(models.len() - 1))

@@ -56,11 +56,11 @@ pub struct Transformer {
 
 impl Transformer {
     /// Takes the tensors it needs; one that is missing or has another shape is an error that names it.
-    pub fn new(weights: &Weights, head: Head, precision: Precision) -> Result<Self> {
+    pub fn new(weights: &Weights, head: Head) -> Result<Self> {
         let config = weights.config.clone();
         let h = config.hidden;
         let names: Vec<String> = (0..config.layers).map(|i| format!("encoder.layer.{i}")).collect();
-        let layers = names.par_iter().map(|name| layer(weights, name, precision)).collect::<Result<_>>()?;
+        let layers = names.par_iter().map(|name| layer(weights, name)).collect::<Result<_>>()?;
         let classifier = match head {
             Head::Embed => None,
             Head::Score => Some(classifier(weights)?),
@@ -237,8 +237,8 @@ fn linear(weights: &Weights, name: &str, output: usize, input: usize, precision:
     Ok(Linear::new(&weight, &bias, input, precision))
 }
 
-fn layer(weights: &Weights, name: &str, precision: Precision) -> Result<Layer> {
-    let (h, wide) = (weights.config.hidden, weights.config.intermediate);
+fn layer(weights: &Weights, name: &str) -> Result<Layer> {
+    let (h, wide, precision) = (weights.config.hidden, weights.config.intermediate, weights.precision);
     let (mut weight, mut bias) = (Vec::with_capacity(3 * h * h), Vec::with_capacity(3 * h));
     for part in ["query", "key", "value"] {
         weight.extend_from_slice(&weights.tensor(&format!("{name}.attention.self.{part}.weight"), &[h, h])?);
