@@ -9,6 +9,16 @@ use toml::{Table, Value};
 use crate::error::{Context, Error, Result};
 use crate::system::System;
 
+/// The numbers in which a model's linear layers compute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Precision {
+    #[default]
+    F32,
+    /// Weights in 8 bits by output channel, rows quantised as they come.
+    Int8,
+}
+
 /// A job as its file and the command line give it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -20,6 +30,8 @@ struct JobFile {
     scorer: Option<String>,
     #[serde(default = "auto")]
     device: String,
+    #[serde(default)]
+    precision: Precision,
     #[serde(default)]
     models: Option<String>,
     #[serde(default)]
@@ -69,6 +81,8 @@ pub struct Job {
     pub encoder: Option<String>,
     pub scorer: Option<String>,
     pub device: String,
+    /// Of encoder and scorer.
+    pub precision: Precision,
     pub models: Option<PathBuf>,
     pub input: Option<String>,
     pub lake: String,
@@ -166,6 +180,7 @@ impl JobFile {
             encoder: self.encoder,
             scorer: self.scorer,
             device: self.device,
+            precision: self.precision,
             models: self.models.map(PathBuf::from),
             input: self.input,
             lake,
@@ -311,6 +326,7 @@ mod tests {
             ("recall.pool=3", "pool"),
             ("budget_tokens=-1", "below 0"),
             ("budget_tokens=many", "invalid type"),
+            ("precision=int4", "int4"),
             ("nonsense", "key=value"),
             ("naive_zone=Mars", "zone"),
             ("system=other", "other.toml"),

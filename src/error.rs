@@ -13,6 +13,8 @@ pub enum Class {
     Data,
     /// An accelerator is missing or failed.
     Device,
+    /// A batch does not fit into a device's memory; a smaller one may.
+    OutOfMemory,
     /// Worth trying again: a network, a lock, a store that answered late.
     Transient,
     /// A fault of ours.
@@ -43,6 +45,9 @@ impl Error {
     }
     pub fn device(what: impl Into<String>) -> Self {
         Self::new(Class::Device, what)
+    }
+    pub fn out_of_memory(what: impl Into<String>) -> Self {
+        Self::new(Class::OutOfMemory, what)
     }
     pub fn transient(what: impl Into<String>) -> Self {
         Self::new(Class::Transient, what)

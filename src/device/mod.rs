@@ -16,9 +16,10 @@ use crate::model::weights::Weights;
 /// The bits of a row's result do not depend on the batch that the row was in.
 pub trait Device: Send + Sync {
     fn describe(&self) -> DeviceInfo;
-    /// Puts a model on the device.
+    /// Puts a model on the device, to run in the precision that the weights name.
     fn load(&self, weights: &Weights, head: Head) -> Result<ModelId>;
-    /// (sequences, dim) for [`Head::Embed`], (sequences, 1) for [`Head::Score`]; row-major f32.
+    /// (sequences, dim) for [`Head::Embed`], (sequences, 1) for [`Head::Score`]; row-major f32. A batch that does not fit
+    /// into the device's memory is an error of class [`crate::error::Class::OutOfMemory`], and may come again in halves.
     fn forward(&self, model: ModelId, batch: &PackedBatch) -> Result<Matrix>;
     /// For each group, the k largest dot products of its queries with its items; ties go to the lower index.
     fn top_k(&self, queries: &Matrix, items: &Matrix, groups: &Groups, k: usize) -> Result<TopK>;

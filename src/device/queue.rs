@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 
 use super::{Device, DeviceInfo, Head, Matrix, ModelId, PackedBatch};
-use crate::error::{Error, Result};
+use crate::error::{Class, Error, Result};
 use crate::model::tokenizer::Sequence;
 use crate::model::weights::Weights;
 
@@ -80,7 +80,8 @@ impl Batcher {
     }
 
     /// One row a sequence, in order. A sequence without a token is not sent; its row is NaN (and has no columns where no
-    /// sequence of the call was sent). A sequence above the token budget runs alone.
+    /// sequence of the call has a row), as is that of one that does not fit into the device's memory. A sequence above the
+    /// token budget runs alone.
     pub fn run(&self, model: ModelId, sequences: Vec<Sequence>) -> Result<Matrix> {
         self.run_counted(model, sequences, Arc::default())
     }
@@ -144,10 +145,24 @@ fn run(device: &dyn Device, budget: usize, calls: &[Call]) -> Result<Vec<Matrix>
     let mut matrices: Vec<Matrix> =
         calls.iter().map(|c| Matrix { rows: c.sequences.len(), ..Matrix::default() }).collect();
     let mut rest = &items[..];
+    let mut budget = budget;
     while !rest.is_empty() {
         let (now, later) = rest.split_at(fitting(rest, budget));
+        let rows = match device.forward(calls[0].model, &pack(now)) {
+            // Again with half of it, and no more than that from here on.
+            Err(e) if e.class == Class::OutOfMemory && now.len() > 1 => {
+                budget = now.iter().map(|i| i.sequence.tokens.len()).sum::<usize>() / 2;
+                continue;
+            }
+            // A sequence that does not fit alone has no row; the others go on.
+            Err(e) if e.class == Class::OutOfMemory => {
+                calls[now[0].call].progress.add(1, 0);
+                rest = later;
+                continue;
+            }
+            rows => rows?,
+        };
         rest = later;
-        let rows = device.forward(calls[0].model, &pack(now))?;
         if rows.rows != now.len() || rows.values.len() != rows.rows * rows.columns {
             return Err(Error::internal(format!("the device gave {} rows for {} sequences", rows.rows, now.len())));
         }
@@ -199,12 +214,18 @@ mod tests {
 
     use super::*;
     use crate::device::{Groups, TopK};
-    use crate::error::Class;
 
     /// Gives (sum of tokens, number of tokens, segment of the last) for each sequence and remembers the batches.
-    #[derive(Default)]
     struct Sums {
         batches: Mutex<Vec<Vec<usize>>>,
+        /// A batch above this does not fit into the device.
+        memory_tokens: usize,
+    }
+
+    impl Default for Sums {
+        fn default() -> Self {
+            Sums { batches: Mutex::default(), memory_tokens: usize::MAX }
+        }
     }
 
     const BUDGET: usize = 10;
@@ -222,6 +243,9 @@ mod tests {
             let lengths: Vec<usize> = batch.starts.windows(2).map(|w| w[1] - w[0]).collect();
             assert!(!lengths.contains(&0), "an empty sequence was sent");
             self.batches.lock().unwrap().push(lengths);
+            if batch.tokens.len() > self.memory_tokens {
+                return Err(Error::out_of_memory(format!("{} tokens", batch.tokens.len())));
+            }
             if batch.tokens.contains(&POISON) {
                 return Err(Error::data("poison"));
             }
@@ -265,6 +289,32 @@ mod tests {
         let rows = batcher.run(ModelId(0), vec![sequence(1, 2), sequence(1, 5000), sequence(1, 3)]).unwrap();
         assert_eq!([rows.values[1], rows.values[4], rows.values[7]], [2.0, 5000.0, 3.0]);
         assert_eq!(*device.batches.lock().unwrap(), [vec![2, 3], vec![5000]]);
+    }
+
+    #[test]
+    fn a_batch_that_does_not_fit_comes_again_in_halves_and_each_row_finds_its_place() {
+        let device = Arc::new(Sums { memory_tokens: 4, ..Sums::default() });
+        let batcher = Batcher::new(device.clone()).unwrap();
+        let lengths = [3usize, 1, 5, 2, 1, 4, 2, 1];
+        let sequences = lengths.iter().enumerate().map(|(i, &n)| sequence(i as u32 * 10, n)).collect();
+        let rows = batcher.run(ModelId(0), sequences).unwrap();
+        for (i, &n) in lengths.iter().enumerate() {
+            let row = &rows.values[i * 3..][..3];
+            if n > 4 {
+                assert!(row.iter().all(|x| x.is_nan()), "{n} tokens fit nowhere: {row:?}");
+                continue;
+            }
+            let sum = (0..n).map(|j| i * 10 + j).sum::<usize>();
+            assert_eq!(row, [sum as f32, n as f32, 1.0]);
+        }
+        // Tried once too large, then halved: 1 + 1 + 1 + 2 + 2 + 3 = 10 tokens become at most 5, then at most 2.
+        let batches = device.batches.lock().unwrap();
+        let sizes: Vec<usize> = batches.iter().map(|b| b.iter().sum()).collect();
+        assert_eq!(sizes[..3], [10, 5, 2], "{batches:?}");
+        drop(batches);
+        // Where nothing fits there are no columns, and no error either.
+        let rows = batcher.run(ModelId(0), vec![sequence(1, 9), sequence(1, 7)]).unwrap();
+        assert_eq!((rows.rows, rows.values.len()), (2, 0));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::registry::{Architecture, KnownModel, Pooling, known, known_names};
 use super::weights::ModelConfig;
+use crate::config::Precision;
 use crate::error::{Context, Error, Result};
 
 /// A folder in which a whole model was found.
@@ -22,6 +23,14 @@ pub struct ModelFolder {
     pub pooling: Pooling,
     /// Tokens that the model reads, special ones included.
     pub max_tokens: usize,
+    /// In which its layers are to compute.
+    pub precision: Precision,
+}
+
+impl ModelFolder {
+    pub fn in_precision(self, precision: Precision) -> Self {
+        ModelFolder { precision, ..self }
+    }
 }
 
 const WEIGHTS: [&str; 3] = ["model.safetensors", "pytorch_model.bin", "model.pt"];
@@ -72,7 +81,16 @@ fn open(path: &Path, known: Option<&KnownModel>) -> Result<ModelFolder> {
     };
     let pooling = pooling(path, known, config.architecture)?;
     let max_tokens = max_tokens(path, known, &config)?;
-    Ok(ModelFolder { name, path: path.to_path_buf(), weights, tokenizer, config, pooling, max_tokens })
+    Ok(ModelFolder {
+        name,
+        path: path.to_path_buf(),
+        weights,
+        tokenizer,
+        config,
+        pooling,
+        max_tokens,
+        precision: Precision::F32,
+    })
 }
 
 /// `1_Pooling/config.json` decides; then the registry; then the architecture's custom.

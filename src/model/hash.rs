@@ -10,11 +10,17 @@ use sha2::{Digest, Sha256};
 use super::fetch::file_sha256;
 use super::folder::ModelFolder;
 use super::tokenizer::TRUNCATION_RULE;
+use crate::config::Precision;
 use crate::error::{Context, Result};
 use crate::system::hex;
 
-/// Type in which devices compute.
-const DTYPE: &str = "f32";
+/// Names the type in which the layers compute; another way to quantise gets another name.
+fn dtype(precision: Precision) -> &'static str {
+    match precision {
+        Precision::F32 => "f32",
+        Precision::Int8 => "int8, rows 0..127, weights -127..127 by channel; 1",
+    }
+}
 
 /// SHA-256, in hex, over the weights file, the tokenizer file, the configuration, the type of numbers, the most tokens,
 /// the truncation rule, the pooling, what is read off (`head`) and the device's kernel plan.
@@ -24,7 +30,7 @@ pub fn model_hash(folder: &ModelFolder, head: &str, kernel_plan: &str) -> Result
         cached_sha256(&folder.weights)?,
         cached_sha256(&folder.tokenizer)?,
         format!("{:?}", folder.config),
-        DTYPE.to_string(),
+        dtype(folder.precision).to_string(),
         folder.max_tokens.to_string(),
         TRUNCATION_RULE.to_string(),
         format!("{:?}", folder.pooling),
@@ -75,6 +81,7 @@ mod tests {
         assert_eq!(hashes[0], model_hash(&folder, "embed", "plan").unwrap());
         hashes.push(model_hash(&folder, "embed", "other plan").unwrap());
         hashes.push(model_hash(&folder, "score", "plan").unwrap());
+        hashes.push(model_hash(&folder.clone().in_precision(Precision::Int8), "embed", "plan").unwrap());
         hashes.push(model_hash(&ModelFolder { max_tokens: 32, ..folder.clone() }, "embed", "plan").unwrap());
         hashes.push(model_hash(&ModelFolder { pooling: Pooling::Cls, ..folder.clone() }, "embed", "plan").unwrap());
         let path = dir.path().join("model.safetensors");
@@ -85,7 +92,7 @@ mod tests {
         hashes.push(model_hash(&folder, "embed", "plan").unwrap());
         hashes.sort();
         hashes.dedup();
-        assert_eq!(hashes.len(), 6);
+        assert_eq!(hashes.len(), 7);
         assert!(hashes.iter().all(|h| h.len() == 64));
     }
 }

@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use super::folder::{ModelFolder, read_json};
 use super::registry::{Architecture, Pooling};
+use crate::config::Precision;
 use crate::error::{Context, Error, Result};
 
 /// The numbers of `config.json` that a forward pass needs.
@@ -123,6 +124,7 @@ pub struct Tensor {
 pub struct Weights {
     pub config: ModelConfig,
     pub pooling: Pooling,
+    pub precision: Precision,
     /// The file that the tensors come from, for messages.
     pub file: PathBuf,
     tensors: HashMap<String, Tensor>,
@@ -138,7 +140,13 @@ impl Weights {
             read_pytorch(file)
         };
         let tensors = tensors.map_err(|e| e.at(file.display().to_string()))?;
-        Ok(Weights { config: folder.config.clone(), pooling: folder.pooling, file: file.clone(), tensors })
+        Ok(Weights {
+            config: folder.config.clone(),
+            pooling: folder.pooling,
+            precision: folder.precision,
+            file: file.clone(),
+            tensors,
+        })
     }
 
     /// The tensor of this name and shape.

@@ -199,7 +199,7 @@ fn load(job: &Job, last: &str, device: Arc<dyn Device>) -> Result<Loaded> {
             Error::usage(format!("system {} needs vectors, but the job names no encoder", job.system.name))
                 .next("add `encoder = \"minilm\"` to the job file")
         })?;
-        let encoder = Encoder::load(&model::resolve(spec, &folder)?, &batcher)?;
+        let encoder = Encoder::load(&model::resolve(spec, &folder)?.in_precision(job.precision), &batcher)?;
         encoder_hash = keyed(job, "embeddings", encoder.hash());
         models.encoder = Some(encoder);
     }
@@ -208,7 +208,7 @@ fn load(job: &Job, last: &str, device: Arc<dyn Device>) -> Result<Loaded> {
             Error::usage(format!("system {} needs a cross-encoder, but the job names no scorer", job.system.name))
                 .next("add `scorer = \"bge-reranker-v2-m3\"` or a model's folder to the job file")
         })?;
-        let scorer = CrossEncoder::load(&model::resolve(spec, &folder)?, &batcher)?;
+        let scorer = CrossEncoder::load(&model::resolve(spec, &folder)?.in_precision(job.precision), &batcher)?;
         scorer_hash = keyed(job, "scores", scorer.hash());
         models.cross_encoder = Some(scorer);
     }

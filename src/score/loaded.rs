@@ -39,7 +39,8 @@ impl Loaded {
         self.progress.add((tokenized.len() - sequences.len()) as u64, 0);
         let matrix = self.batcher.run_counted(self.model, sequences, Arc::clone(&self.progress))?;
         let mut rows = matrix.values.chunks_exact(matrix.columns.max(1));
-        let row = |t: &Tokenized| t.sequence.is_some().then(|| rows.next().expect("one row a sequence").to_vec());
+        // No rows at all where no sequence fitted into the device.
+        let row = |t: &Tokenized| t.sequence.as_ref().and_then(|_| rows.next().map(<[f32]>::to_vec));
         Ok(tokenized.iter().map(row).collect())
     }
 }

@@ -139,6 +139,23 @@ fn a_cross_encoder_is_asked_once_a_pair() {
 }
 
 #[test]
+fn the_order_of_the_cross_encoder_is_a_system() {
+    let night = night();
+    let scorer = format!("scorer={}", model("xlmr_scorer"));
+    let run = ["--system", "cross_encoder_order", "--set", &scorer];
+    let ran = night.run(&run).ends_with(0);
+    follows(&night, ran.json()["system"].as_str().unwrap(), "ce_prob", true);
+    assert_eq!(night.column("SELECT count(*) FROM features WHERE ce_prob IS NULL"), ["0"]);
+    let pairs = ran.table("scores", "rows_computed");
+    // Another precision is another model: its logits stand beside the others and never among them.
+    let ran = night.run(&[&run[..], &["--set", "precision=int8"]].concat()).ends_with(0);
+    assert_eq!(ran.table("scores", "rows_computed"), pairs);
+    assert_eq!(night.column("SELECT count(DISTINCT scorer_hash) FROM scores"), ["2"]);
+    assert_eq!(night.column("SELECT count(DISTINCT encoder_hash) FROM embeddings"), ["2"]);
+    assert_eq!(night.run(&run).ends_with(0).table("scores", "rows_computed"), 0);
+}
+
+#[test]
 fn agentmemrec_says_what_it_lacks() {
     let night = night();
     let ran = night.run(&["--system", "agentmemrec"]).ends_with(2);

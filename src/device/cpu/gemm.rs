@@ -10,8 +10,6 @@
 pub const PANEL: usize = 16;
 /// Rows of a tile.
 const TILE: usize = 6;
-/// Rows that callers give to one task: 16 tiles, whose left-hand side stays in the second-level cache.
-pub const ROW_BLOCK: usize = 96;
 /// Most values of k in one sweep: a panel's part (16 kB) and a tile's rows (6 kB) stay in the first-level cache.
 const DEPTH: usize = 256;
 

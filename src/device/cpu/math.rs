@@ -79,6 +79,19 @@ vectorised! {
     pub fn to_unit(row: &mut [f32]) = to_unit_body
 }
 
+vectorised! {
+    /// Turns a row into whole numbers from 0 to `largest` over its own range. A row with a value that is not finite gets a scale
+    /// that is not one either. Nothing is fused here: the bits are the same on every processor.
+    pub fn quantise(row: &[f32], largest: u8, values: &mut [u8]) -> Quantum = quantise_body
+}
+
+/// How a row was quantised: `x` is about `scale * (q - zero)`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Quantum {
+    pub scale: f32,
+    pub zero: i32,
+}
+
 /// `row += other`.
 pub fn add(row: &mut [f32], other: &[f32]) {
     for (x, y) in row.iter_mut().zip(other) {
@@ -195,6 +208,27 @@ fn to_unit_body<const FMA: bool>(row: &mut [f32]) {
     for x in row {
         *x *= inverse;
     }
+}
+
+#[inline(always)]
+fn quantise_body<const FMA: bool>(row: &[f32], largest: u8, values: &mut [u8]) -> Quantum {
+    let (smaller, larger) = (|a: f32, b: f32| if b < a { b } else { a }, |a: f32, b: f32| if b > a { b } else { a });
+    let (least, most) = (join(fold(row, 0.0, smaller), smaller), join(fold(row, 0.0, larger), larger));
+    // Zero for finite values, NaN for others.
+    let odd = join(fold(row, 0.0, |a, x| a + (x - x)), |a, b| a + b);
+    // A step less than there are, so that both ends of the range may be rounded outwards.
+    let scale = (most - least) / f32::from(largest - 1) + odd;
+    if !(scale > 0.0 && scale.is_finite()) {
+        values.fill(0);
+        return Quantum { scale: if scale == 0.0 { 0.0 } else { f32::NAN }, zero: 0 };
+    }
+    let inverse = 1.0 / scale;
+    let zero = (ROUND - least * inverse) - ROUND;
+    for (value, x) in values.iter_mut().zip(row) {
+        let whole = (*x * inverse + ROUND) - ROUND;
+        *value = (whole + zero) as i32 as u8;
+    }
+    Quantum { scale, zero: zero as i32 }
 }
 
 #[cfg(test)]

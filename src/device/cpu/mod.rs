@@ -1,4 +1,5 @@
-//! The CPU as a device: f32, packed rows, no padding. The reference for every other device.
+//! The CPU as a device: packed rows, no padding. In f32 the reference for every other device; in int8 ([`int8`]) the linear
+//! layers of the encoder are quantised and all else stays f32.
 //!
 //! Each output value is one chain of multiply-adds in the order of its inputs ([`gemm`]), each row's sums have a fixed
 //! order ([`math`]), and attention sees only its own sequence ([`attention`]). So a row's bits depend neither on the batch
@@ -7,6 +8,9 @@
 mod attention;
 mod gemm;
 pub mod halves;
+mod int8;
+mod int8_kernels;
+mod linear;
 mod math;
 #[cfg(test)]
 mod math_candle;

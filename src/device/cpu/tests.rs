@@ -5,6 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::*;
+use crate::config::Precision;
 use crate::error::Class;
 use crate::model::folder::resolve;
 use crate::model::weights::{Tensor, fixture};
@@ -26,6 +27,11 @@ const MODELS: [(&str, Head); 4] = [
 
 fn weights(name: &str) -> Weights {
     Weights::read(&resolve(fixture(name).to_str().unwrap(), Path::new("")).unwrap()).unwrap()
+}
+
+fn in_precision(name: &str, precision: Precision) -> Weights {
+    let folder = resolve(fixture(name).to_str().unwrap(), Path::new("")).unwrap();
+    Weights::read(&folder.in_precision(precision)).unwrap()
 }
 
 fn expected(name: &str) -> Vec<Expected> {
@@ -65,9 +71,9 @@ fn outputs_are_those_of_transformers() {
 
 #[test]
 fn a_row_has_the_same_bits_alone_and_among_others_in_any_order() {
-    for (name, head) in MODELS {
+    for ((name, head), precision) in MODELS.iter().flat_map(|m| [(*m, Precision::F32), (*m, Precision::Int8)]) {
         let device = CpuDevice::new("");
-        let model = device.load(&weights(name), head).unwrap();
+        let model = device.load(&in_precision(name, precision), head).unwrap();
         let rows = expected(name);
         let alone: Vec<Vec<f32>> = rows.iter().map(|r| device.forward(model, &pack([r])).unwrap().values).collect();
         // Many copies, in an order that puts each next to others each time.
@@ -133,4 +139,19 @@ fn a_broken_number_comes_out_as_one_and_stays_in_its_row() {
     let out = device.forward(model, &batch).unwrap();
     let finite: Vec<bool> = out.values.chunks(32).map(|r| r.iter().all(|x| x.is_finite())).collect();
     assert_eq!(finite, [true, false, true]);
+}
+
+/// The fixtures' weights are drawn wide, so that errors grow through their layers; trained models come closer.
+#[test]
+fn in_int8_vectors_point_where_they_do_in_f32() {
+    for name in ["bert_encoder", "xlmr_encoder"] {
+        let device = CpuDevice::new("");
+        let model = device.load(&in_precision(name, Precision::Int8), Head::Embed).unwrap();
+        let rows = expected(name);
+        let out = device.forward(model, &pack(&rows)).unwrap();
+        for (row, got) in rows.iter().zip(out.values.chunks(out.columns)) {
+            let cosine: f32 = row.output.iter().zip(got).map(|(x, y)| x * y).sum();
+            assert!(cosine >= 0.99, "{name}, {} tokens: cosine {cosine}", row.tokens.len());
+        }
+    }
 }

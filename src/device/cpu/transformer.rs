@@ -9,11 +9,15 @@ use rayon::prelude::*;
 
 use super::super::{Head, Matrix, PackedBatch};
 use super::attention::{Scratch, Shape, attend, rows_of_a_task};
-use super::gemm::{Packed, ROW_BLOCK, Rows, multiply};
+use super::linear::{Linear, Workspace};
 use super::math;
+use crate::config::Precision;
 use crate::error::{Error, Result};
 use crate::model::registry::{Architecture, Pooling};
 use crate::model::weights::{ModelConfig, Weights};
+
+/// Rows that one task takes: their widest part stays in the second-level cache with 8-bit weights, nearly with others.
+const ROW_BLOCK: usize = 96;
 
 /// Gain and shift of a layer norm.
 struct Norm {
@@ -24,18 +28,18 @@ struct Norm {
 
 struct Layer {
     /// Queries, keys and values side by side.
-    qkv: Packed,
-    attention_out: Packed,
+    qkv: Linear,
+    attention_out: Linear,
     attention_norm: Norm,
-    up: Packed,
-    down: Packed,
+    up: Linear,
+    down: Linear,
     norm: Norm,
 }
 
 /// Dense, tanh, projection, on the first token's vector.
 struct Classifier {
-    dense: Packed,
-    projection: Packed,
+    dense: Linear,
+    projection: Linear,
 }
 
 pub struct Transformer {
@@ -81,7 +85,7 @@ impl Transformer {
         let mut qkv = vec![0.0; hidden.len() * 3];
         let mut context = vec![0.0; hidden.len()];
         for layer in &self.layers {
-            project(&layer.qkv, &hidden, h, &mut qkv);
+            project(&layer.qkv, &hidden, &mut qkv);
             self.attention(batch, &qkv, &mut context);
             layer.finish(&mut hidden, &context, h);
         }
@@ -172,10 +176,10 @@ impl Transformer {
 impl Classifier {
     fn logits(&self, rows: &[f32], h: usize) -> Vec<f32> {
         let mut inner = vec![0.0; rows.len()];
-        project(&self.dense, rows, h, &mut inner);
+        project(&self.dense, rows, &mut inner);
         inner.par_iter_mut().with_min_len(4096).for_each(|x| *x = x.tanh());
         let mut logits = vec![0.0; rows.len() / h];
-        project(&self.projection, &inner, h, &mut logits);
+        project(&self.projection, &inner, &mut logits);
         logits
     }
 }
@@ -191,14 +195,14 @@ impl Layer {
     fn finish(&self, hidden: &mut [f32], context: &[f32], h: usize) {
         let wide = self.up.columns();
         let blocks = hidden.par_chunks_mut(ROW_BLOCK * h).zip(context.par_chunks(ROW_BLOCK * h));
-        let scratch = || (vec![0.0; ROW_BLOCK * h], vec![0.0; ROW_BLOCK * wide]);
-        blocks.for_each_init(scratch, |(narrow, inner), (hidden, context)| {
-            let count = hidden.len() / h;
-            multiply(Rows { values: context, stride: h, count }, &self.attention_out, narrow, h);
+        let memory = || (vec![0.0; ROW_BLOCK * h], vec![0.0; ROW_BLOCK * wide], Workspace::default());
+        blocks.for_each_init(memory, |(narrow, inner, workspace), (hidden, context)| {
+            let inner = &mut inner[..hidden.len() / h * wide];
+            self.attention_out.apply(context, narrow, workspace);
             residual(hidden, narrow, h, &self.attention_norm);
-            multiply(Rows { values: hidden, stride: h, count }, &self.up, inner, wide);
-            math::gelu(&mut inner[..count * wide]);
-            multiply(Rows { values: inner, stride: wide, count }, &self.down, narrow, h);
+            self.up.apply(hidden, inner, workspace);
+            math::gelu(inner);
+            self.down.apply(inner, narrow, workspace);
             residual(hidden, narrow, h, &self.norm);
         });
     }
@@ -213,11 +217,9 @@ fn residual(hidden: &mut [f32], update: &[f32], h: usize, norm: &Norm) {
 }
 
 /// A linear layer over all rows, block by block.
-fn project(layer: &Packed, rows: &[f32], width: usize, out: &mut [f32]) {
-    let columns = layer.columns();
-    out.par_chunks_mut(ROW_BLOCK * columns).zip(rows.par_chunks(ROW_BLOCK * width)).for_each(|(out, rows)| {
-        multiply(Rows { values: rows, stride: width, count: rows.len() / width }, layer, out, columns);
-    });
+fn project(layer: &Linear, rows: &[f32], out: &mut [f32]) {
+    let blocks = out.par_chunks_mut(ROW_BLOCK * layer.columns()).zip(rows.par_chunks(ROW_BLOCK * layer.input()));
+    blocks.for_each_init(Workspace::default, |workspace, (out, rows)| layer.apply(rows, out, workspace));
 }
 
 fn norm(weights: &Weights, name: &str) -> Result<Norm> {
@@ -229,29 +231,31 @@ fn norm(weights: &Weights, name: &str) -> Result<Norm> {
     })
 }
 
-fn linear(weights: &Weights, name: &str, output: usize, input: usize) -> Result<Packed> {
+fn linear(weights: &Weights, name: &str, output: usize, input: usize, precision: Precision) -> Result<Linear> {
     let weight = weights.tensor(&format!("{name}.weight"), &[output, input])?;
     let bias = weights.tensor(&format!("{name}.bias"), &[output])?;
-    Ok(Packed::linear(&weight, &bias, input))
+    Ok(Linear::new(&weight, &bias, input, precision))
 }
 
 fn layer(weights: &Weights, name: &str) -> Result<Layer> {
-    let (h, wide) = (weights.config.hidden, weights.config.intermediate);
+    let (h, wide, precision) = (weights.config.hidden, weights.config.intermediate, weights.precision);
     let (mut weight, mut bias) = (Vec::with_capacity(3 * h * h), Vec::with_capacity(3 * h));
     for part in ["query", "key", "value"] {
         weight.extend_from_slice(&weights.tensor(&format!("{name}.attention.self.{part}.weight"), &[h, h])?);
         bias.extend_from_slice(&weights.tensor(&format!("{name}.attention.self.{part}.bias"), &[h])?);
     }
+    let linear = |part: &str, output, input| linear(weights, &format!("{name}.{part}"), output, input, precision);
     Ok(Layer {
-        qkv: Packed::linear(&weight, &bias, h),
-        attention_out: linear(weights, &format!("{name}.attention.output.dense"), h, h)?,
+        qkv: Linear::new(&weight, &bias, h, precision),
+        attention_out: linear("attention.output.dense", h, h)?,
         attention_norm: norm(weights, &format!("{name}.attention.output.LayerNorm"))?,
-        up: linear(weights, &format!("{name}.intermediate.dense"), wide, h)?,
-        down: linear(weights, &format!("{name}.output.dense"), h, wide)?,
+        up: linear("intermediate.dense", wide, h)?,
+        down: linear("output.dense", h, wide)?,
         norm: norm(weights, &format!("{name}.output.LayerNorm"))?,
     })
 }
 
+/// In f32 always: it is one row a sequence.
 fn classifier(weights: &Weights) -> Result<Classifier> {
     let h = weights.config.hidden;
     let (dense, projection) = match weights.config.architecture {
@@ -264,5 +268,6 @@ fn classifier(weights: &Weights) -> Result<Classifier> {
             .at(weights.file.display().to_string())
             .next("name a cross-encoder in the job file"));
     }
-    Ok(Classifier { dense: linear(weights, dense, h, h)?, projection: linear(weights, projection, 1, h)? })
+    let linear = |name, output| linear(weights, name, output, h, Precision::F32);
+    Ok(Classifier { dense: linear(dense, h)?, projection: linear(projection, 1)? })
 }
