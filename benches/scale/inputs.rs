@@ -16,16 +16,15 @@ use crate::support::store::{Store, store};
 const SEED: u64 = 7;
 
 /// Writes turns.parquet and requests.parquet into `folder`, unless they are there. A row group is some stores' turns.
-pub fn write(folder: &Path, stores: usize, turns: usize, requests: usize) -> Result<()> {
+pub fn write(folder: &Path, language: &Language, stores: usize, turns: usize, requests: usize) -> Result<()> {
     if folder.exists() {
         return Ok(());
     }
     let part = folder.with_extension("part");
     std::fs::create_dir_all(&part).or_data("the inputs' folder cannot be made")?;
-    let language = Language::new();
     let (mut turn_file, mut request_file) = (None, None);
     for index in 0..stores {
-        let made = store(&language, SEED, index as u64, turns, requests);
+        let made = store(language, SEED, index as u64, turns, requests);
         let id = format!("store-{index:06}");
         append(&mut turn_file, &part.join("turns.parquet"), &turn_rows(&id, &made)?)?;
         append(&mut request_file, &part.join("requests.parquet"), &request_rows(&id, &made)?)?;

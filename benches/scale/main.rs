@@ -9,6 +9,7 @@
 //! seconds, and the largest resident memory of the process.
 
 mod inputs;
+mod model;
 mod seeded;
 #[path = "../support/mod.rs"]
 mod support;
@@ -67,12 +68,15 @@ fn main() -> ExitCode {
 
 async fn measure(args: &Args) -> Result<()> {
     let input = args.folder.join(format!("inputs-{}-{}-{}", args.stores, args.turns, args.requests));
-    inputs::write(&input, args.stores, args.turns, args.requests)?;
+    let language = support::language::Language::new();
+    inputs::write(&input, &language, args.stores, args.turns, args.requests)?;
+    let model = args.folder.join("model");
+    model::write(&model, &language, args.dim)?;
     let lake = args.folder.join("lake");
     if lake.exists() && !args.keep {
         std::fs::remove_dir_all(&lake).or_data("the lake of the run before cannot be removed")?;
     }
-    let job = job(args, &input, &lake)?;
+    let job = job(args, &input, &lake, &model)?;
     let device = Arc::new(seeded::Seeded::new(args.dim));
     let before = peak_mib()?;
     let summary = run::run_on(&job, run::until(None)?, device).await?;
@@ -88,13 +92,13 @@ async fn measure(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn job(args: &Args, input: &Path, lake: &Path) -> Result<Job> {
+fn job(args: &Args, input: &Path, lake: &Path, model: &Path) -> Result<Job> {
     let text = |path: &Path| Some(path.display().to_string());
     let overrides = Overrides {
         input: text(input),
         lake: text(lake),
         memory_limit: Some(args.memory_limit.clone()),
-        set: vec![format!("shards={}", args.shards)],
+        set: vec![format!("shards={}", args.shards), format!("encoder={}", model.display())],
         ..Overrides::default()
     };
     Job::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("jobs/nightly.toml"), &overrides)

@@ -84,6 +84,11 @@ impl Language {
         Language { words }
     }
 
+    /// All words, by falling frequency.
+    pub fn words(&self) -> impl Iterator<Item = &str> {
+        self.words.iter().map(String::as_str)
+    }
+
     /// A word by its frequency: the logarithm of its rank is uniform.
     pub fn word(&self, random: &mut Random) -> &str {
         &self.words[(WORDS as f64).powf(random.uniform()) as usize - 1]
