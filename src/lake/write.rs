@@ -12,6 +12,7 @@ use object_store::buffered::BufWriter;
 use parquet::arrow::AsyncArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
+use tokio::task::JoinSet;
 
 use super::{Pending, Snapshot};
 use crate::error::{Context, Error, Result};
@@ -31,7 +32,22 @@ pub struct Unit {
 
 impl Snapshot {
     /// Writes the rows of a unit. Columns must be those of the table's files, in order; no file is made for no rows.
-    pub async fn write(&self, unit: Unit, rows: impl Stream<Item = Result<RecordBatch>> + Send) -> Result<Pending> {
+    ///
+    /// The rows are drawn and encoded on a task of their own: units that are written at once use as many cores. The task
+    /// ends with this call.
+    pub async fn write(
+        &self,
+        unit: Unit,
+        rows: impl Stream<Item = Result<RecordBatch>> + Send + 'static,
+    ) -> Result<Pending> {
+        let snapshot = self.clone();
+        let mut task = JoinSet::new();
+        task.spawn(async move { snapshot.encode(unit, rows).await });
+        let done = task.join_next().await.ok_or_else(|| Error::internal("a task that was started is gone"))?;
+        done.unwrap_or_else(|e| Err(Error::internal("the task that writes a file broke off").source(e)))
+    }
+
+    async fn encode(&self, unit: Unit, rows: impl Stream<Item = Result<RecordBatch>> + Send) -> Result<Pending> {
         let replaces = self.paths(&unit.partition)?;
         let mut rows = std::pin::pin!(rows);
         let mut open: Option<(String, AsyncArrowWriter<BufWriter>)> = None;

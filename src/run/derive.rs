@@ -229,10 +229,11 @@ async fn compute(run: &Prepared, table: &'static Table, snapshot: &Snapshot, wor
     let order = table.key.iter().map(|k| ident(*k).sort(true, true)).collect();
     let rows = engine::stream(rows.sort(order)?).await?;
     let mut keys = Keys::default();
-    let stamped = rows.map(|batch| {
+    let stores = work.stores.clone();
+    let stamped = rows.map(move |batch| {
         let batch = batch?;
         keys.check(&batch, table)?;
-        stamp(batch, table, &work.stores)
+        stamp(batch, table, &stores)
     });
     let pending = snapshot.write(work.unit.clone(), stamped).await?;
     if table.name == "slates" {

@@ -127,7 +127,8 @@ async fn write_shards(
     let mut rest: Option<RecordBatch> = None;
     for (shard, (print, stores)) in changed {
         let (send, receive) = futures::channel::mpsc::channel(2);
-        let stamped = receive.map(|batch| stamp(batch?, table, stores));
+        let stores = BTreeMap::clone(stores);
+        let stamped = receive.map(move |batch| stamp(batch?, table, &stores));
         let writing = snapshot.write(unit(name, *shard, *print), stamped);
         let feeding = feed(&mut rows, *shard, rest.take(), send);
         let (written, left) = futures::join!(writing, feeding);
