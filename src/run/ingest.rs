@@ -27,7 +27,13 @@ pub async fn table(run: &mut Prepared, name: &'static str) -> Result<TableSummar
     let mut snapshot = run.lake.table(table).await?;
     let mut summary = TableSummary::new(name);
     if snapshot.done(&mark).await? != Some(print) {
-        snapshot = read(run, name, &snapshot, (&mark, print), &mut summary).await?;
+        let made = read(run, name, &snapshot, (&mark, print), &mut summary).await;
+        snapshot = match made {
+            Err(e) if input_print(run, name).await.is_ok_and(|now| now != print) => {
+                return Err(replaced(name).source(e));
+            }
+            made => made?,
+        };
     }
     let prints = store_prints(run, &snapshot).await?;
     summary.stores = prints.values().map(|s| s.len() as u64).sum();
@@ -54,6 +60,10 @@ async fn read(
     // A commit of another run between our reading and ours makes us look again; the rows are the same, so this ends.
     loop {
         let (pending, stores) = changed_shards(run, &context, name, &snapshot).await?;
+        // Its files are read more than once: rows of new ones would bear fingerprints of old ones.
+        if input_print(run, name).await? != mark.1 {
+            return Err(replaced(name));
+        }
         match snapshot.commit(&pending, &[mark]).await? {
             Outcome::Committed(now) => {
                 summary.stores_computed = stores;
@@ -63,6 +73,10 @@ async fn read(
             Outcome::Lost(now) => snapshot = now,
         }
     }
+}
+
+fn replaced(name: &str) -> Error {
+    Error::data("the input was written to while it was read").at(name).next("run again when its files are in place")
 }
 
 /// Writes the shards whose stores' fingerprints are not those of the lake, and empties the shards that are gone.

@@ -1,5 +1,6 @@
 //! One night after another: what is kept, what is computed, what a killed run leaves.
 
+use std::process::Stdio;
 
 use super::support::{Night, Turn, command, history, turn};
 
@@ -83,10 +84,39 @@ fn two_runs_at_once_make_the_tables_once() {
         night.turns(&turns).requests(&requests);
     }
     alone.run(&[]).ends_with(0);
-    let start = || command(&both.run_arguments(&[])).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let start = || command(&both.run_arguments(&[])).stdout(Stdio::null()).spawn().unwrap();
     let (mut one, mut two) = (start(), start());
     assert!(one.wait().unwrap().success() && two.wait().unwrap().success());
     assert_eq!(both.contents(), alone.contents());
+}
+
+#[test]
+fn inputs_that_are_replaced_while_they_are_read_are_never_mixed() {
+    let (night, alone) = (Night::new(), Night::new());
+    let requests = [("a", "q", "kettle", None), ("b", "q", "kettle", None)];
+    let file = night.input().join("turns.parquet");
+    night.turns(&stores(&["b"])).requests(&requests);
+    let other = std::fs::read(&file).unwrap();
+    for night in [&night, &alone] {
+        night.turns(&stores(&["a", "b"])).requests(&requests);
+    }
+    let whole = std::fs::read(&file).unwrap();
+    let place = |bytes: &[u8]| {
+        let part = night.path().join("part");
+        std::fs::write(&part, bytes).unwrap();
+        std::fs::rename(&part, &file).unwrap();
+    };
+    let mut run = command(&night.run_arguments(&[])).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    while run.try_wait().unwrap().is_none() {
+        place(&other);
+        place(&whole);
+    }
+    let ran = run.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success() || said.contains("written to while it was read"), "{said}");
+    night.run(&[]).ends_with(0);
+    alone.run(&[]).ends_with(0);
+    assert_eq!(night.contents(), alone.contents());
 }
 
 #[test]

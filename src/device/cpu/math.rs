@@ -215,7 +215,7 @@ fn quantise_body<const FMA: bool>(row: &[f32], largest: u8, values: &mut [u8]) -
     let (smaller, larger) = (|a: f32, b: f32| if b < a { b } else { a }, |a: f32, b: f32| if b > a { b } else { a });
     let (least, most) = (join(fold(row, 0.0, smaller), smaller), join(fold(row, 0.0, larger), larger));
     // Zero for finite values, NaN for others.
-    let odd = join(fold(row, 0.0, |a, x| a + (x - x)), |a, b| a + b);
+    let odd = join(fold(row, 0.0, |a, x| a + x * 0.0), |a, b| a + b);
     // A step less than there are, so that both ends of the range may be rounded outwards.
     let scale = (most - least) / f32::from(largest - 1) + odd;
     if !(scale > 0.0 && scale.is_finite()) {
