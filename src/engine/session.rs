@@ -46,6 +46,9 @@ impl Settings {
     }
 }
 
+/// Rows of a batch where sorts spill: merging what was spilled holds a batch of each file, and rows may carry vectors.
+const SPILLING_BATCH_ROWS: usize = 1024;
+
 /// A session, one of `parallel` at once, for a SELECT over files of so many bytes. Where the memory limit does not let it
 /// hold a side of a join, it sorts both sides, which can spill to disk; a hash join cannot.
 pub fn session_over(
@@ -56,8 +59,12 @@ pub fn session_over(
 ) -> Result<SessionContext> {
     let context = session(settings, functions)?;
     let state = context.state_ref();
-    let hashes = settings.holds(file_bytes, parallel);
-    state.write().config_mut().options_mut().optimizer.prefer_hash_join = hashes;
+    if !settings.holds(file_bytes, parallel) {
+        let mut state = state.write();
+        let options = state.config_mut().options_mut();
+        options.optimizer.prefer_hash_join = false;
+        options.execution.batch_size = SPILLING_BATCH_ROWS;
+    }
     Ok(context)
 }
 
