@@ -20,7 +20,7 @@ pub(super) struct Loaded {
 impl Loaded {
     pub fn new(folder: &ModelFolder, batcher: &Arc<Batcher>, head: Head) -> Result<Self> {
         let hash = hash_of(folder, head, &batcher.describe().kernel_plan)?;
-        let tokenizer = TextTokenizer::read(&folder.tokenizer, folder.config.architecture, folder.max_tokens)?;
+        let tokenizer = TextTokenizer::read(&folder.tokenizer, &folder.config, folder.max_tokens)?;
         let model = batcher.load(&Weights::read(folder)?, head)?;
         Ok(Loaded {
             name: folder.name.clone(),

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::*;
 use crate::device::{Batcher, open};
 use crate::error::Class;
-use crate::model::weights::{Tensor, fixture};
+use crate::model::weights::{Tensor, fixture, write_safetensors};
 use crate::model::{ModelFolder, Weights, resolve};
 use crate::score::Scored;
 
@@ -123,15 +123,7 @@ fn broken(name: &str, tensor: &str, value: f32) -> (tempfile::TempDir, ModelFold
     let mut weights = Weights::read(&folder(name)).unwrap();
     let old = weights.tensors()[tensor].clone();
     weights.set(tensor, Tensor { values: vec![value; old.values.len()].into(), ..old });
-    let bytes: Vec<(String, Vec<usize>, Vec<u8>)> = weights
-        .tensors()
-        .iter()
-        .map(|(n, t)| (n.clone(), t.shape.clone(), t.values.iter().flat_map(|x| x.to_le_bytes()).collect()))
-        .collect();
-    let views = bytes
-        .iter()
-        .map(|(n, s, b)| (n, safetensors::tensor::TensorView::new(safetensors::Dtype::F32, s.clone(), b).unwrap()));
-    safetensors::serialize_to_file(views, None, &dir.path().join("model.safetensors")).unwrap();
+    write_safetensors(&dir.path().join("model.safetensors"), weights.tensors().iter());
     let folder = resolve(dir.path().to_str().unwrap(), Path::new("")).unwrap();
     (dir, folder)
 }
