@@ -19,7 +19,7 @@ use crate::system::hex;
 fn dtype(precision: Precision) -> &'static str {
     match precision {
         Precision::F32 => "f32",
-        Precision::Int8 => "int8, rows 0..127, weights -127..127 by channel; 1",
+        Precision::Int8 => "int8, rows 0..127, weights -127..127 by channel, f32 where not finite; 2",
     }
 }
 

@@ -9,19 +9,12 @@ use half::f16;
 use serde::Deserialize;
 
 use super::*;
-use crate::device::{Batcher, open};
+use crate::config::Precision;
 use crate::error::Class;
 use crate::model::weights::{Tensor, fixture, write_safetensors};
 use crate::model::{ModelFolder, Weights, resolve};
 use crate::score::Scored;
-
-fn folder(name: &str) -> ModelFolder {
-    resolve(fixture(name).to_str().unwrap(), Path::new("")).unwrap()
-}
-
-fn batcher() -> Arc<Batcher> {
-    Batcher::new(open("cpu").unwrap()).unwrap()
-}
+use crate::score::testing::{batcher, folder};
 
 fn encoder(name: &str) -> Arc<Encoder> {
     Encoder::load(&folder(name), &batcher()).unwrap()
@@ -130,11 +123,14 @@ fn broken(name: &str, tensor: &str, value: f32) -> (tempfile::TempDir, ModelFold
 
 #[test]
 fn a_value_that_is_not_finite_is_marked_by_a_null() {
-    for value in [f32::NAN, f32::INFINITY] {
+    let values = [f32::NAN, f32::INFINITY];
+    for (value, precision) in values.iter().flat_map(|v| [(*v, Precision::F32), (*v, Precision::Int8)]) {
         let (_dir, folder) = broken("bert_scorer", "classifier.bias", value);
+        let folder = folder.in_precision(precision);
         let scorer = CrossEncoder::load(&folder, &batcher()).unwrap();
         assert_eq!(scorer.score(&[(Some("who"), Some("dog"))]).unwrap(), [Scored { logit: None, truncated: false }]);
         let (_dir, folder) = broken("bert_encoder", "encoder.layer.1.output.LayerNorm.bias", value);
+        let folder = folder.in_precision(precision);
         let encoder = Encoder::load(&folder, &batcher()).unwrap();
         assert_eq!(encoder.embed(&[Some("dog")], Purpose::Query).unwrap()[0].vector, None);
     }
