@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::Int64Type;
 use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::error::DataFusionError;
@@ -117,6 +118,13 @@ pub async fn collect(
     parameters: &[(&str, ScalarValue)],
 ) -> Result<Vec<RecordBatch>> {
     stream(bind(context, sql, parameters).await?).await?.try_collect().await
+}
+
+/// The number that a SELECT of one count gives.
+pub async fn count(context: &SessionContext, sql: &str, parameters: &[(&str, ScalarValue)]) -> Result<u64> {
+    let batches = collect(context, sql, parameters).await?;
+    Ok(batches.iter().map(|b| b.column(0).as_primitive::<Int64Type>().iter().flatten().sum::<i64>()).sum::<i64>()
+        as u64)
 }
 
 /// The rows of a plan as they come. A decoder that panics on the bytes of a damaged file gives an error, as it should
