@@ -58,28 +58,33 @@ pub fn session_over(
     file_bytes: u64,
     parallel: usize,
 ) -> Result<SessionContext> {
-    let context = session(settings, functions)?;
-    let state = context.state_ref();
+    let mut config = config();
     if !settings.holds(file_bytes, parallel) {
-        let mut state = state.write();
-        let options = state.config_mut().options_mut();
-        options.optimizer.prefer_hash_join = false;
-        options.execution.batch_size = SPILLING_BATCH_ROWS;
+        config = config
+            .set_bool("datafusion.optimizer.prefer_hash_join", false)
+            .set_usize("datafusion.execution.batch_size", SPILLING_BATCH_ROWS);
     }
-    Ok(context)
+    Ok(with(config, settings, functions))
 }
 
 /// A session with all functions.
 pub fn session(settings: &Settings, functions: &Functions) -> Result<SessionContext> {
-    let config = SessionConfig::new()
+    Ok(with(config(), settings, functions))
+}
+
+fn config() -> SessionConfig {
+    SessionConfig::new()
         .set_bool("datafusion.execution.parquet.schema_force_view_types", false)
         .set_bool("datafusion.sql_parser.map_string_types_to_utf8view", false)
         // It takes `embed(...)['vector']` apart, and calls the model once a field and below the joins.
         .set_bool("datafusion.optimizer.enable_leaf_expression_pushdown", false)
-        .with_information_schema(false);
+        .with_information_schema(false)
+}
+
+fn with(config: SessionConfig, settings: &Settings, functions: &Functions) -> SessionContext {
     let context = SessionContext::new_with_config_rt(config, settings.runtime.clone());
     functions.register(&context);
-    Ok(context)
+    context
 }
 
 /// Plans a SELECT with its `$name` parameters; only those that it names are bound.

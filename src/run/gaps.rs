@@ -97,12 +97,10 @@ impl Gap {
             let rows = format!("SELECT * FROM {} WHERE {}", self.table, self.condition());
             context.register_table("missing", engine::bind(&context, &rows, &run.parameters).await?.into_view())?;
             let sql = format!(
-                "(SELECT shard, tenant_id, store_id,
-                    bit_xor(fingerprint(a, b)) OVER (PARTITION BY tenant_id, store_id) AS store_fingerprint
-                  FROM ({}))",
+                "SELECT shard, tenant_id, store_id, fingerprint(a, b) AS row_fingerprint FROM ({})",
                 self.missing
             );
-            all.extend(fingerprint::of_table(&context, &sql, &[]).await?);
+            all.extend(fingerprint::of_rows(&context, &sql, &[]).await?);
         }
         Ok(all)
     }
