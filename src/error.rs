@@ -136,6 +136,11 @@ impl From<arrow::error::ArrowError> for Error {
 impl From<DataFusionError> for Error {
     /// Our own errors come back out of the engine as they went in.
     fn from(e: DataFusionError) -> Self {
+        if let DataFusionError::ResourcesExhausted(said) = e.find_root() {
+            return Error::data("a sort or a join needs more memory than its limit leaves it")
+                .source(said.clone())
+                .next("give it more with --memory-limit, or the job's memory_limit");
+        }
         match e {
             DataFusionError::External(inner) => from_box(inner),
             DataFusionError::ArrowError(inner, _) => Error::from(*inner),
@@ -181,6 +186,15 @@ mod tests {
         let e =
             Error::data("date \"30/02\" cannot be read").at("row 7").at("turns.parquet").next("write it as 2023-02-28");
         assert_eq!(e.to_string(), "turns.parquet, row 7: date \"30/02\" cannot be read\n  write it as 2023-02-28");
+    }
+
+    #[test]
+    fn a_limit_that_is_too_small_is_told_by_its_own_name() {
+        let e = DataFusionError::ResourcesExhausted("803.5 KB for a sort".into()).context("an external sort");
+        let e = Error::from(DataFusionError::Shared(std::sync::Arc::new(e)));
+        let said = e.to_string();
+        assert!(said.contains("803.5 KB") && said.contains("--memory-limit"), "{said}");
+        assert!(!said.contains("an external sort"), "{said}");
     }
 
     #[test]

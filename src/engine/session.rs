@@ -29,6 +29,10 @@ pub struct Settings {
 
 /// A hash join holds one of its sides, decoded: so many bytes for a byte of its Parquet files.
 const DECODED: u64 = 4;
+/// Of the memory limit, the least for a session, and for a thread of one: a sort holds some batches at least.
+const SESSION_BYTES: usize = 32 << 20;
+/// What a thread's sort sets aside for merging what it spilled, at most: the engine's own figure.
+const MERGE_BYTES: usize = 10 << 20;
 
 impl Settings {
     /// Without a limit where `memory_bytes` is none.
@@ -40,10 +44,26 @@ impl Settings {
         Ok(Settings { runtime: Arc::new(runtime.build()?), memory_bytes })
     }
 
+    /// How many sessions may work at once on so many shards: one a thread, as far as the memory limit is enough.
+    pub fn parallel(&self, shards: usize) -> usize {
+        threads().min(shards).min(self.memory_bytes.map_or(usize::MAX, |limit| limit / SESSION_BYTES)).max(1)
+    }
+
     /// Whether `parallel` sessions at once may each hold a side of a join over files of so many bytes.
     fn holds(&self, file_bytes: u64, parallel: usize) -> bool {
-        let of_one = |limit: usize| (limit / parallel.max(1)) as u64;
-        self.memory_bytes.is_none_or(|limit| file_bytes.saturating_mul(DECODED) <= of_one(limit))
+        self.share(parallel).is_none_or(|bytes| file_bytes.saturating_mul(DECODED) <= bytes as u64)
+    }
+
+    fn share(&self, parallel: usize) -> Option<usize> {
+        self.memory_bytes.map(|limit| limit / parallel.max(1))
+    }
+
+    /// Threads of one of `parallel` sessions, and what each sets aside to merge. Every thread's sort takes its part of
+    /// the limit, however little there is to sort: on many processors, all threads would leave too little for each.
+    fn threads_and_merge(&self, parallel: usize) -> (usize, usize) {
+        let Some(bytes) = self.share(parallel) else { return (threads(), MERGE_BYTES) };
+        let threads = threads().min(bytes / SESSION_BYTES).max(1);
+        (threads, (bytes / threads / 8).min(MERGE_BYTES))
     }
 }
 
@@ -58,7 +78,7 @@ pub fn session_over(
     file_bytes: u64,
     parallel: usize,
 ) -> Result<SessionContext> {
-    let mut config = config();
+    let mut config = config(settings, parallel);
     if !settings.holds(file_bytes, parallel) {
         config = config
             .set_bool("datafusion.optimizer.prefer_hash_join", false)
@@ -69,11 +89,14 @@ pub fn session_over(
 
 /// A session with all functions.
 pub fn session(settings: &Settings, functions: &Functions) -> Result<SessionContext> {
-    Ok(with(config(), settings, functions))
+    Ok(with(config(settings, 1), settings, functions))
 }
 
-fn config() -> SessionConfig {
+fn config(settings: &Settings, parallel: usize) -> SessionConfig {
+    let (threads, merge_bytes) = settings.threads_and_merge(parallel);
     SessionConfig::new()
+        .with_target_partitions(threads)
+        .with_sort_spill_reservation_bytes(merge_bytes)
         .set_bool("datafusion.execution.parquet.schema_force_view_types", false)
         .set_bool("datafusion.sql_parser.map_string_types_to_utf8view", false)
         // It takes `embed(...)['vector']` apart, and calls the model once a field and below the joins.
@@ -85,6 +108,10 @@ fn with(config: SessionConfig, settings: &Settings, functions: &Functions) -> Se
     let context = SessionContext::new_with_config_rt(config, settings.runtime.clone());
     functions.register(&context);
     context
+}
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Plans a SELECT with its `$name` parameters; only those that it names are bound.
@@ -209,6 +236,17 @@ mod tests {
         assert!(of(Some(1 << 30)).holds(128 << 20, 2));
         assert!(!of(Some(1 << 30)).holds((128 << 20) + 1, 2));
         assert!(of(Some(1 << 30)).holds(256 << 20, 1));
+    }
+
+    #[test]
+    fn a_small_limit_is_shared_by_few() {
+        assert_eq!(Settings::new(None).unwrap().parallel(64), threads().min(64));
+        let of = |limit| Settings::new(Some(limit)).unwrap();
+        assert_eq!((of(16 << 20).parallel(64), of(32 << 20).parallel(64), of(1 << 40).parallel(1)), (1, 1, 1));
+        // An eighth of 16 MiB, of 64 MiB for one of two sessions; never above the engine's own figure.
+        assert_eq!(of(16 << 20).threads_and_merge(1), (1, 2 << 20));
+        assert_eq!(of(64 << 20).threads_and_merge(2), (1, 4 << 20));
+        assert_eq!(of(1 << 40).threads_and_merge(1), (threads(), 10 << 20));
     }
 
     #[test]

@@ -74,6 +74,7 @@ async fn bring_up(
     let work = units(run, table, &snapshot)?;
     summary.stores = work.iter().map(|w| w.stores.len() as u64).sum();
     let total = work.len();
+    let parallel = run.settings.parallel(total);
     let bar = Bar::new(table.name, total as u64);
     let again = gaps::shards(run, &snapshot).await?;
     let mut left = not_done(work, &snapshot, &again).await?;
@@ -82,7 +83,7 @@ async fn bring_up(
     summary.stores_kept += summary.stores - waiting;
     while !left.is_empty() {
         let base = snapshot.clone();
-        let mut made = stream::iter(&left).map(|work| shard(run, table, &base, work)).buffer_unordered(threads());
+        let mut made = stream::iter(&left).map(|work| shard(run, table, &base, work)).buffer_unordered(parallel);
         let (mut group, mut since) = (Vec::new(), Instant::now());
         let (mut lost, mut failed) = (false, None);
         while let Some(one) = made.next().await {
@@ -112,10 +113,6 @@ async fn bring_up(
     }
     bar.end();
     Ok(snapshot)
-}
-
-fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn own_files(run: &Prepared, snapshot: &Snapshot) -> Result<Vec<DataFile>> {
@@ -181,7 +178,7 @@ fn units(run: &Prepared, table: &'static Table, snapshot: &Snapshot) -> Result<V
     for file in own_files(run, snapshot)? {
         shards.extend(file.partition.last().and_then(|s| s.parse::<i32>().ok()));
     }
-    let parallel = threads().min(shards.len());
+    let parallel = run.settings.parallel(shards.len());
     let work = shards.into_iter().map(|shard| {
         let stores = if graph::by_content(table.name) { BTreeMap::new() } else { of(table.name, shard) };
         let fingerprint = match table.name {

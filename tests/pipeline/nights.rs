@@ -1,7 +1,5 @@
 //! One night after another: what is kept, what is computed, what a killed run leaves.
 
-use std::time::{Duration, Instant};
-
 use super::support::{Night, Turn, command, history, turn};
 
 fn stores(names: &[&str]) -> Vec<Turn> {
@@ -70,7 +68,7 @@ fn the_order_of_rows_and_of_threads_changes_nothing() {
     turns.reverse();
     two.turns(&turns).requests(&requests);
     one.run(&[]).ends_with(0);
-    two.run(&["--memory-limit", "256MiB"]).ends_with(0);
+    two.run(&["--memory-limit", "16MiB"]).ends_with(0);
     assert_eq!(one.contents(), two.contents());
 }
 
@@ -97,10 +95,7 @@ fn until_stops_after_the_table() {
     night.run(&["--until", "features"]).ends_with(0);
     assert_eq!(night.column("SELECT count(*) FROM features"), ["25"]);
     assert_eq!(night.column("SELECT count(*) FROM rankings"), ["0"]);
-    // Nothing is left open that a later run would wait for.
-    let began = Instant::now();
     night.run(&[]).ends_with(0);
-    assert!(began.elapsed() < Duration::from_secs(60));
     let status = night.on_lake("status", &["--json"]).ends_with(0).json();
     assert_eq!(status["runs"].as_array().unwrap().len(), 2);
 }
