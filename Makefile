@@ -1,8 +1,9 @@
 # make demo    build, fetch the small model, and make slates from data/demo
 # make test    everything that must hold before a change lands
-# make test-long   what takes longer: thirty kills, random edits of many nights, the fuzz targets' corpus and beyond
+# make test-long   what takes longer: thirty kills, random edits of many nights, the fuzz targets' corpus and beyond, the
+#              small model in 8-bit integers over the texts of data/demo
 # make fuzz    each fuzz target for FUZZ_SECONDS; what it finds lies in tests/fuzz/artifacts
-# make bench   what recall and the whole path cost beside their Python peers (installed under ~/.cache/memslate/peers)
+# make bench   what recall, the whole path and the encoder cost beside their Python peers (installed under ~/.cache/memslate/peers)
 
 SHELL := /bin/sh
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
@@ -46,7 +47,7 @@ test: format lint
 	@$(TOOLS) cargo test --release
 	@$(MAKE) --no-print-directory demo
 
-test-long:
+test-long: model
 	@$(TOOLS) cargo test --release --test long
 
 # Coverage is counted in this workspace's code alone: the dependencies are those of every other build.
@@ -61,6 +62,7 @@ fuzz:
 			-verbosity=0 -artifact_prefix=tests/fuzz/artifacts/$$target-; \
 	done
 
-bench:
+bench: model
 	@$(TOOLS) benches/peers/run.sh recall
 	@$(TOOLS) benches/peers/run.sh path
+	@$(TOOLS) benches/peers/run.sh encoder

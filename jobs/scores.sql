@@ -1,4 +1,5 @@
--- The cross-encoder's logit for each (question, turn) pair of the pools that has none yet; by content, as embeddings.
+-- The cross-encoder's logit for each (question, turn) pair of the pools that has none yet; by content, as embeddings. A pair
+-- on which the cross-encoder failed is not among `scores`, and is tried again.
 SELECT question_hash, content_hash, scorer_hash, s['logit'] AS logit, s['truncated'] AS truncated
 FROM (
   SELECT question_hash, content_hash, scorer_hash, cross_score(question, content) AS s

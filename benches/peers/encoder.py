@@ -1,14 +1,14 @@
-"""MiniLM in PyTorch (f32) and ONNX Runtime (int8), one thread, on the batches of benches/device.rs.
+"""MiniLM in PyTorch (f32) and ONNX Runtime (int8), one thread, on the batches of benches/encoder.rs.
 
-Prints a line `name tokens_per_cpu_second` for each, the best of several rounds. Both get the unpadded form that is fastest
+Prints CPU seconds a batch as JSON, the best of several rounds. Both get the unpadded form that is fastest
 for them: equal lengths as one batch; mixed lengths in PyTorch packed (linear layers over all tokens at once, attention
 sequence by sequence) or one by one, in ONNX Runtime one by one or, padded, in batches of like lengths (only real tokens
 count).
 """
 
+import json
 import os
 import pathlib
-import sys
 import tempfile
 import time
 
@@ -21,10 +21,10 @@ import torch.nn.functional as F
 from transformers import BertModel
 
 torch.set_num_threads(1)
-ROUNDS = int(os.environ.get("ROUNDS", "5"))
+ROUNDS = 5
 MODEL = pathlib.Path(os.environ.get("MEMSLATE_MODELS") or pathlib.Path.home() / ".cache/memslate/models") / "minilm"
 
-# The same rule as in benches/device.rs.
+# The same rule as in benches/encoder.rs.
 SHAPES = {"32": [32] * 64, "128": [128] * 16, "256": [256] * 8, "mixed": [8 + i * 37 % 249 for i in range(16)]}
 
 
@@ -39,13 +39,13 @@ def ids(lengths):
     return rows
 
 
-def best(tokens, run):
+def best(run):
     seconds = float("inf")
     for _ in range(ROUNDS):
         start = time.process_time()
         run()
         seconds = min(seconds, time.process_time() - start)
-    return tokens / seconds
+    return seconds
 
 
 def mean(hidden):
@@ -72,19 +72,21 @@ class Packed:
 
 
 def torch_f32(model):
+    times = {}
     packed = Packed(model)
     with torch.inference_mode():
         rows = ids(SHAPES["mixed"])
         alone = torch.cat([mean(model(input_ids=torch.tensor([r])).last_hidden_state) for r in rows])
         assert torch.allclose(packed(rows), alone, atol=1e-5)
         for name, lengths in SHAPES.items():
-            rows, tokens = ids(lengths), sum(lengths)
+            rows = ids(lengths)
             forms = [lambda: packed(rows)]
             if name == "mixed":
                 forms.append(lambda: [mean(model(input_ids=torch.tensor([r])).last_hidden_state) for r in rows])
             else:
                 forms.append(lambda: mean(model(input_ids=torch.tensor(rows)).last_hidden_state))
-            print(f"f32/{name} {max(best(tokens, f) for f in forms):.0f}", flush=True)
+            times[f"f32_{name}"] = min(map(best, forms))
+    return times
 
 
 class Hidden(torch.nn.Module):
@@ -123,7 +125,7 @@ def quantised(model):
 
 
 def onnx_int8(model):
-    session = quantised(model)
+    session, times = quantised(model), {}
 
     def run(rows):
         width = max(map(len, rows))
@@ -134,14 +136,14 @@ def onnx_int8(model):
         session.run(None, {"input_ids": tokens, "attention_mask": mask})
 
     for name, lengths in SHAPES.items():
-        rows, tokens = sorted(ids(lengths), key=len), sum(lengths)
+        rows = sorted(ids(lengths), key=len)
         forms = [lambda: [run(rows[i : i + 4]) for i in range(0, len(rows), 4)], lambda: [run([r]) for r in rows]]
         if name != "mixed":
             forms.append(lambda: run(rows))
-        print(f"int8/{name} {max(best(tokens, f) for f in forms):.0f}", flush=True)
+        times[f"int8_{name}"] = min(map(best, forms))
+    return times
 
 
 if __name__ == "__main__":
     model = BertModel.from_pretrained(MODEL, add_pooling_layer=False).eval()
-    for part in sys.argv[1:] or ["f32", "int8"]:
-        {"f32": torch_f32, "int8": onnx_int8}[part](model)
+    print(json.dumps(torch_f32(model) | onnx_int8(model)))

@@ -21,6 +21,13 @@ def row(name, of):
 
 print(f"{part}: microseconds of CPU time, the least of {len(rounds)} rounds; ratio = peer / ours, their median")
 print(f"{'':<44}{'ours':>14}{'peer':>14}{'ratio':>9}")
+if part == "encoder":
+    # The texts of benches/encoder.rs.
+    texts = {"32": [32] * 64, "128": [128] * 16, "256": [256] * 8, "mixed": [8 + i * 37 % 249 for i in range(16)]}
+    for precision, peer in ("f32", "PyTorch"), ("int8", "ONNX Runtime"):
+        for shape, lengths in texts.items():
+            row(f"{precision}, {shape} tokens a text, a token ({peer})", lambda t: t[f"{precision}_{shape}"] / sum(lengths))
+    sys.exit()
 store = json.loads((folder / "store.json").read_text())
 turns, questions = len(store["turns"]), len(store["questions"])
 if part == "recall":

@@ -32,6 +32,7 @@ trap 'rm -r "$MEMSLATE_BENCH_DATA"' EXIT
 case $part in
 recall) peer="$peers/recall.py $MEMSLATE_BENCH_DATA" ;;
 path) peer="$peers/reference.py $MEMSLATE_BENCH_DATA $peers/../../data/ranker/lite.txt" ;;
+encoder) peer=$peers/encoder.py ;;
 *)
     echo "run.sh: no part $part" >&2
     exit 2
@@ -47,7 +48,12 @@ for round in $(seq "${ROUNDS:-3}"); do
         ours="$ours${ours:+, }\"$name\": $seconds"
     done
     # shellcheck disable=SC2086 # the peer's arguments are words
-    theirs=$("$venv/bin/python" $peer)
+    "$venv/bin/python" $peer >"$MEMSLATE_BENCH_DATA/peer" 2>"$MEMSLATE_BENCH_DATA/said" || {
+        cat "$MEMSLATE_BENCH_DATA/said" >&2
+        exit 1
+    }
+    # Libraries may talk before the last line.
+    theirs=$(tail -n 1 "$MEMSLATE_BENCH_DATA/peer")
     echo "{\"ours\": {$ours}, \"peer\": $theirs}" >"$MEMSLATE_BENCH_DATA/round-$round.json"
 done
 "$venv/bin/python" "$peers/ratios.py" "$part" "$MEMSLATE_BENCH_DATA"

@@ -3,6 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use arrow::array::BinaryArray;
+use arrow::buffer::{Buffer, OffsetBuffer};
 use half::f16;
 use serde::{Deserialize, Serialize};
 
@@ -28,19 +30,25 @@ pub struct Texts {
 /// Rows of little-endian f16, each a unit vector.
 pub struct Vectors {
     pub dim: usize,
-    pub bytes: Vec<u8>,
+    pub bytes: Buffer,
 }
 
 impl Vectors {
     fn random(seed: u64, rows: usize, dim: usize) -> Self {
         let mut random = Random::new(seed);
         let row = |_| random.unit_vector(dim);
-        let bytes = (0..rows).flat_map(row).flat_map(|v| f16::from_f32(v).to_le_bytes()).collect();
-        Vectors { dim, bytes }
+        let bytes: Vec<u8> = (0..rows).flat_map(row).flat_map(|v| f16::from_f32(v).to_le_bytes()).collect();
+        Vectors { dim, bytes: bytes.into() }
     }
 
     pub fn rows(&self) -> std::slice::ChunksExact<'_, u8> {
         self.bytes.chunks_exact(2 * self.dim)
+    }
+
+    /// As a table has them.
+    pub fn column(&self) -> BinaryArray {
+        let lengths = self.rows().map(<[u8]>::len);
+        BinaryArray::new(OffsetBuffer::from_lengths(lengths), self.bytes.clone(), None)
     }
 }
 

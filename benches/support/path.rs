@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::{ArrayRef, AsArray, BinaryArray};
+use arrow::array::{AsArray, BinaryArray, UInt32Array};
+use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, Float32Type};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs};
@@ -20,6 +21,8 @@ use sha2::{Digest, Sha256};
 use super::cpu_time;
 use super::data::Data;
 
+/// The engine's.
+const BATCH_ROWS: usize = 8_192;
 const BUDGET_TOKENS: i64 = 2_700;
 const MICROSECONDS_A_DAY: f64 = 86_400_000_000.0;
 const FEATURES: [&str; 10] = [
@@ -104,35 +107,38 @@ fn store(data: &Data, columns: &Columns, requests: usize) -> Store {
     rows.finish()
 }
 
-/// Of each pooled turn, as the features' SELECT has it: a row's vectors are joined to it.
+/// Of each pooled turn, as the features' SELECT has it: vectors are joined to the rows, batch by batch.
 fn cosines(data: &Data, pooled: &[Pooled]) -> Vec<f32> {
-    let turns: Vec<&[u8]> = data.turns.rows().collect();
-    let questions: Vec<&[u8]> = data.questions.rows().collect();
-    let session = |turn: usize| data.texts.turns[turn].session;
-    let neighbour = |turn: usize, other: Option<usize>| {
-        other.filter(|&o| o < turns.len() && session(o) == session(turn)).map(|o| turns[o])
+    let (turns, questions) = (data.turns.column(), data.questions.column());
+    let sessions = &data.texts.turns;
+    let neighbour = |turn: usize, other: usize| {
+        sessions.get(other).filter(|other| other.session == sessions[turn].session).map(|_| other)
     };
-    let args = vec![
-        column(pooled, |p| Some(questions[p.request])),
-        column(pooled, |p| neighbour(p.turn, p.turn.checked_sub(1))),
-        column(pooled, |p| Some(turns[p.turn])),
-        column(pooled, |p| neighbour(p.turn, Some(p.turn + 1))),
-    ];
-    let field = |name: &str, kind| Arc::new(Field::new(name, kind, true));
-    let arguments = ScalarFunctionArgs {
-        args,
-        arg_fields: (0..4).map(|_| field("vector", DataType::Binary)).collect(),
-        number_rows: pooled.len(),
-        return_field: field("cosine", DataType::Float32),
-        config_options: Arc::new(ConfigOptions::default()),
+    let function = context_cosine();
+    let of_batch = |rows: &[Pooled]| -> Vec<f32> {
+        let args = vec![
+            joined(&questions, rows, |p| Some(p.request)),
+            joined(&turns, rows, |p| neighbour(p.turn, p.turn.wrapping_sub(1))),
+            joined(&turns, rows, |p| Some(p.turn)),
+            joined(&turns, rows, |p| neighbour(p.turn, p.turn + 1)),
+        ];
+        let field = |name: &str, kind| Arc::new(Field::new(name, kind, true));
+        let arguments = ScalarFunctionArgs {
+            args,
+            arg_fields: (0..4).map(|_| field("vector", DataType::Binary)).collect(),
+            number_rows: rows.len(),
+            return_field: field("cosine", DataType::Float32),
+            config_options: Arc::new(ConfigOptions::default()),
+        };
+        let made = function.invoke_with_args(arguments).expect("cosines").to_array(rows.len()).expect("an array");
+        made.as_primitive::<Float32Type>().iter().map(|c| c.unwrap_or(f32::NAN)).collect()
     };
-    let made = context_cosine().invoke_with_args(arguments).expect("cosines").to_array(pooled.len()).expect("an array");
-    made.as_primitive::<Float32Type>().iter().map(|c| c.unwrap_or(f32::NAN)).collect()
+    pooled.chunks(BATCH_ROWS).flat_map(of_batch).collect()
 }
 
-fn column<'a>(pooled: &[Pooled], value: impl Fn(&Pooled) -> Option<&'a [u8]>) -> ColumnarValue {
-    let array: ArrayRef = Arc::new(pooled.iter().map(value).collect::<BinaryArray>());
-    ColumnarValue::Array(array)
+fn joined(vectors: &BinaryArray, rows: &[Pooled], row: impl Fn(&Pooled) -> Option<usize>) -> ColumnarValue {
+    let indices: UInt32Array = rows.iter().map(|p| row(p).map(|row| row as u32)).collect();
+    ColumnarValue::Array(take(vectors, &indices, None).expect("rows of the column"))
 }
 
 /// The ranker's rows: [`FEATURES`] of each pooled turn.

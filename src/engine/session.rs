@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::Int64Type;
 use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::error::DataFusionError;
@@ -66,6 +67,9 @@ impl Settings {
     }
 }
 
+/// Rows of a batch where sorts spill: merging what was spilled holds a batch of each file, and rows may carry vectors.
+const SPILLING_BATCH_ROWS: usize = 1024;
+
 /// A session, one of `parallel` at once, for a SELECT over files of so many bytes. Where the memory limit does not let it
 /// hold a side of a join, it sorts both sides, which can spill to disk; a hash join cannot.
 pub fn session_over(
@@ -74,31 +78,36 @@ pub fn session_over(
     file_bytes: u64,
     parallel: usize,
 ) -> Result<SessionContext> {
-    let context = one_of(settings, functions, parallel)?;
-    let state = context.state_ref();
-    let hashes = settings.holds(file_bytes, parallel);
-    state.write().config_mut().options_mut().optimizer.prefer_hash_join = hashes;
-    Ok(context)
+    let mut config = config(settings, parallel);
+    if !settings.holds(file_bytes, parallel) {
+        config = config
+            .set_bool("datafusion.optimizer.prefer_hash_join", false)
+            .set_usize("datafusion.execution.batch_size", SPILLING_BATCH_ROWS);
+    }
+    Ok(with(config, settings, functions))
 }
 
 /// A session with all functions.
 pub fn session(settings: &Settings, functions: &Functions) -> Result<SessionContext> {
-    one_of(settings, functions, 1)
+    Ok(with(config(settings, 1), settings, functions))
 }
 
-fn one_of(settings: &Settings, functions: &Functions, parallel: usize) -> Result<SessionContext> {
+fn config(settings: &Settings, parallel: usize) -> SessionConfig {
     let (threads, merge_bytes) = settings.threads_and_merge(parallel);
-    let config = SessionConfig::new()
+    SessionConfig::new()
         .with_target_partitions(threads)
         .with_sort_spill_reservation_bytes(merge_bytes)
         .set_bool("datafusion.execution.parquet.schema_force_view_types", false)
         .set_bool("datafusion.sql_parser.map_string_types_to_utf8view", false)
         // It takes `embed(...)['vector']` apart, and calls the model once a field and below the joins.
         .set_bool("datafusion.optimizer.enable_leaf_expression_pushdown", false)
-        .with_information_schema(false);
+        .with_information_schema(false)
+}
+
+fn with(config: SessionConfig, settings: &Settings, functions: &Functions) -> SessionContext {
     let context = SessionContext::new_with_config_rt(config, settings.runtime.clone());
     functions.register(&context);
-    Ok(context)
+    context
 }
 
 fn threads() -> usize {
@@ -141,6 +150,13 @@ pub async fn collect(
     parameters: &[(&str, ScalarValue)],
 ) -> Result<Vec<RecordBatch>> {
     stream(bind(context, sql, parameters).await?).await?.try_collect().await
+}
+
+/// The number that a SELECT of one count gives.
+pub async fn count(context: &SessionContext, sql: &str, parameters: &[(&str, ScalarValue)]) -> Result<u64> {
+    let batches = collect(context, sql, parameters).await?;
+    Ok(batches.iter().map(|b| b.column(0).as_primitive::<Int64Type>().iter().flatten().sum::<i64>()).sum::<i64>()
+        as u64)
 }
 
 /// The rows of a plan as they come. A decoder that panics on the bytes of a damaged file gives an error, as it should

@@ -151,8 +151,7 @@ fn cosines(
     (0..question.len())
         .map(|row| {
             let (Some(question), Some(own)) = (value(question, row), value(vector, row)) else { return Ok(None) };
-            let turns = [value(previous, row), Some(own), value(next, row)];
-            cosine.of(question, turns.into_iter().flatten())
+            cosine.of(question, [value(previous, row), Some(own), value(next, row)])
         })
         .collect()
 }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::registry::{Architecture, KnownModel, Pooling, known, known_names};
-use super::weights::ModelConfig;
+use super::shards::{self, INDEX};
+use super::weights::{FETCH_AGAIN, ModelConfig};
 use crate::config::Precision;
 use crate::error::{Context, Error, Result};
 
@@ -16,7 +17,7 @@ pub struct ModelFolder {
     /// The short name of a known model, else the folder's name.
     pub name: String,
     pub path: PathBuf,
-    /// `model.safetensors`, `pytorch_model.bin` or `model.pt`.
+    /// `model.safetensors`, its index where it comes in shards, `pytorch_model.bin` or `model.pt`.
     pub weights: PathBuf,
     pub tokenizer: PathBuf,
     pub config: ModelConfig,
@@ -33,7 +34,7 @@ impl ModelFolder {
     }
 }
 
-const WEIGHTS: [&str; 3] = ["model.safetensors", "pytorch_model.bin", "model.pt"];
+const WEIGHTS: [&str; 4] = ["model.safetensors", INDEX, "pytorch_model.bin", "model.pt"];
 
 /// Finds a model: a known name means a folder below `models_dir`, anything else is the path of a folder.
 pub fn resolve(spec: &str, models_dir: &Path) -> Result<ModelFolder> {
@@ -70,6 +71,8 @@ fn open(path: &Path, known: Option<&KnownModel>) -> Result<ModelFolder> {
         .map(|f| path.join(f))
         .find(|f| f.is_file())
         .ok_or_else(|| Error::data(format!("there are no weights: none of {}", WEIGHTS.join(", "))).at(inside()))?;
+    // A shard that is missing, or lies elsewhere, is told before anything is read.
+    shards::files(&weights)?;
     if let Some(model) = known
         && model.architecture != config.architecture
     {
@@ -127,7 +130,8 @@ pub(super) fn read_json(path: &Path) -> Result<Option<Value>> {
         return Ok(None);
     }
     let text = fs::read(path).or_data(format!("cannot read {}", path.display()))?;
-    serde_json::from_slice(&text).map(Some).or_data(format!("{} is not JSON", path.display()))
+    let json = serde_json::from_slice(&text).map(Some).or_data(format!("{} is not JSON", path.display()));
+    json.map_err(|e| e.next(FETCH_AGAIN))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::fetch::file_sha256;
 use super::folder::ModelFolder;
+use super::shards;
 use super::tokenizer::TRUNCATION_RULE;
 use crate::config::Precision;
 use crate::error::{Context, Result};
@@ -18,16 +19,17 @@ use crate::system::hex;
 fn dtype(precision: Precision) -> &'static str {
     match precision {
         Precision::F32 => "f32",
-        Precision::Int8 => "int8, rows 0..127, weights -127..127 by channel; 1",
+        Precision::Int8 => "int8, rows 0..127, weights -127..127 by channel, f32 where not finite; 2",
     }
 }
 
-/// SHA-256, in hex, over the weights file, the tokenizer file, the configuration, the type of numbers, the most tokens,
+/// SHA-256, in hex, over the weights file (or each shard), the tokenizer file, the configuration, the type of numbers, the most tokens,
 /// the truncation rule, the pooling, what is read off (`head`) and the device's kernel plan.
 pub fn model_hash(folder: &ModelFolder, head: &str, kernel_plan: &str) -> Result<String> {
     let mut sha = Sha256::new();
-    for part in [
-        cached_sha256(&folder.weights)?,
+    let numbers: Vec<String> =
+        shards::files(&folder.weights)?.iter().map(|f| cached_sha256(f)).collect::<Result<_>>()?;
+    let others = [
         cached_sha256(&folder.tokenizer)?,
         format!("{:?}", folder.config),
         dtype(folder.precision).to_string(),
@@ -36,7 +38,8 @@ pub fn model_hash(folder: &ModelFolder, head: &str, kernel_plan: &str) -> Result
         format!("{:?}", folder.pooling),
         head.to_string(),
         kernel_plan.to_string(),
-    ] {
+    ];
+    for part in numbers.into_iter().chain(others) {
         // With its length before it, so that no two lists of parts run together to the same bytes.
         sha.update((part.len() as u64).to_le_bytes());
         sha.update(part.as_bytes());

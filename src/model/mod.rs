@@ -1,12 +1,15 @@
 //! What a model is: where it comes from ([`registry`], [`fetch`]), which files it has ([`folder`]), its numbers
-//! ([`weights`]), how text becomes tokens ([`tokenizer`]) and what names it in the lake ([`hash`]).
+//! ([`weights`]) and the files that hold them (`stored`), how text becomes tokens ([`tokenizer`]) and what names it in the lake ([`hash`]).
 //!
 //! Nothing here computes: that is the device's.
 
 pub mod fetch;
 pub mod folder;
 pub mod hash;
+mod pytorch;
 pub mod registry;
+mod shards;
+mod stored;
 pub mod tokenizer;
 pub mod weights;
 

@@ -25,6 +25,24 @@ pub enum Architecture {
     XlmRoberta,
 }
 
+impl Architecture {
+    /// Where `config.json` is silent: the default of transformers.
+    pub fn default_pad_token_id(self) -> usize {
+        match self {
+            Architecture::Bert => 0,
+            Architecture::XlmRoberta => 1,
+        }
+    }
+
+    /// The tokens before and after a text, and the one that fills up a batch.
+    pub fn special_tokens(self) -> [&'static str; 3] {
+        match self {
+            Architecture::Bert => ["[CLS]", "[SEP]", "[PAD]"],
+            Architecture::XlmRoberta => ["<s>", "</s>", "<pad>"],
+        }
+    }
+}
+
 /// How the token vectors of a text become one vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]

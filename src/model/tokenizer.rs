@@ -11,6 +11,7 @@ use rayon::prelude::*;
 use tokenizers::Tokenizer;
 
 use super::registry::Architecture;
+use super::weights::ModelConfig;
 use crate::error::{Error, Result};
 
 /// Names the rule; part of every model's hash.
@@ -43,23 +44,23 @@ pub struct TextTokenizer {
 }
 
 impl TextTokenizer {
-    /// Reads `tokenizer.json`. Its own truncation and padding are switched off.
-    pub fn read(path: &Path, architecture: Architecture, max_tokens: usize) -> Result<Self> {
-        let place = path.display().to_string();
-        let mut tokenizer =
-            Tokenizer::from_file(path).map_err(|e| Error::data("not a tokenizer").source(e).at(place.clone()))?;
+    /// Reads `tokenizer.json`, which must be that of the model. Its own truncation and padding are switched off.
+    pub fn read(path: &Path, config: &ModelConfig, max_tokens: usize) -> Result<Self> {
+        Self::of(path, config, max_tokens).map_err(|e| e.at(path.display().to_string()))
+    }
+
+    fn of(path: &Path, config: &ModelConfig, max_tokens: usize) -> Result<Self> {
+        let not = |e| Error::data("not a tokenizer").source(e).next("fetch the model again");
+        let mut tokenizer = Tokenizer::from_file(path).map_err(not)?;
         tokenizer.with_truncation(None).map_err(|e| Error::internal("truncation").source(e))?;
         tokenizer.with_padding(None);
-        let specials = tokenizer.encode("", true).map_err(|e| Error::data("tokenizer").source(e).at(place.clone()))?;
-        let &[begin, separator] = specials.get_ids() else {
-            return Err(Error::data(format!("an empty text gives the tokens {:?}", specials.get_tokens()))
-                .at(place)
-                .next("a tokenizer must put one token before a text and one after it, such as [CLS] and [SEP]"));
-        };
+        let (begin, separator) = specials(&tokenizer, config)?;
+        in_vocabulary(&tokenizer, config)?;
         if max_tokens < 8 {
-            return Err(Error::data(format!("a model that reads {max_tokens} tokens is of no use")).at(place));
+            return Err(Error::data(format!("a model that reads {max_tokens} tokens is of no use"))
+                .next("see max_position_embeddings in config.json and max_seq_length in sentence_bert_config.json"));
         }
-        Ok(TextTokenizer { tokenizer, architecture, max_tokens, begin, separator })
+        Ok(TextTokenizer { tokenizer, architecture: config.architecture, max_tokens, begin, separator })
     }
 
     pub fn max_tokens(&self) -> usize {
@@ -129,6 +130,40 @@ impl TextTokenizer {
     }
 }
 
+const NOT_THE_MODELS: &str = "tokenizer.json and config.json belong to different models: fetch the model again";
+
+/// The ids of the tokens before and after a text. They and the filler must be those of the model.
+fn specials(tokenizer: &Tokenizer, config: &ModelConfig) -> Result<(u32, u32)> {
+    let [first, last, pad] = config.architecture.special_tokens();
+    let given = tokenizer.encode("", true).map_err(|e| Error::data("not a tokenizer").source(e))?;
+    let (&[begin, separator], true) = (given.get_ids(), given.get_tokens() == [first, last]) else {
+        return Err(Error::data(format!(
+            "an empty text gives the tokens {:?}, not {first} {last}",
+            given.get_tokens()
+        ))
+        .next(NOT_THE_MODELS));
+    };
+    match tokenizer.token_to_id(pad) {
+        Some(id) if id as usize != config.pad_token_id => {
+            Err(Error::data(format!("{pad} is token {id}, but pad_token_id is {}", config.pad_token_id))
+                .next(NOT_THE_MODELS))
+        }
+        _ => Ok((begin, separator)),
+    }
+}
+
+/// Every token that the tokenizer can give has a row in the model's table.
+fn in_vocabulary(tokenizer: &Tokenizer, config: &ModelConfig) -> Result<()> {
+    let outside = tokenizer.get_vocab(true).into_iter().filter(|(_, id)| *id as usize >= config.vocab);
+    match outside.min_by_key(|(_, id)| *id) {
+        Some((token, id)) => {
+            let what = format!("token {id}, {token:?}, is not in the model's vocabulary of {}", config.vocab);
+            Err(Error::data(what).next(NOT_THE_MODELS))
+        }
+        None => Ok(()),
+    }
+}
+
 /// How many tokens of a pair's texts fit into `room`: the second yields, the first only above `half`.
 fn shares(a: usize, b: usize, room: usize, half: usize) -> (usize, usize) {
     let keep_a = a.min(half.max(room.saturating_sub(b)));
@@ -148,7 +183,9 @@ mod tests {
     use crate::model::weights::fixture;
 
     fn tokenizer(name: &str, architecture: Architecture, max_tokens: usize) -> TextTokenizer {
-        TextTokenizer::read(&fixture(name).join("tokenizer.json"), architecture, max_tokens).unwrap()
+        let config = ModelConfig::read(&fixture(name).join("config.json")).unwrap();
+        assert_eq!(config.architecture, architecture);
+        TextTokenizer::read(&fixture(name).join("tokenizer.json"), &config, max_tokens).unwrap()
     }
 
     const QUESTION: &str = "What did I buy at the shop yesterday?";
@@ -223,7 +260,36 @@ mod tests {
 
     #[test]
     fn a_file_that_is_no_tokenizer_is_named() {
-        let e = TextTokenizer::read(&fixture("bert_encoder").join("config.json"), Architecture::Bert, 64).unwrap_err();
+        let config = ModelConfig::read(&fixture("bert_encoder").join("config.json")).unwrap();
+        let e = TextTokenizer::read(&fixture("bert_encoder").join("config.json"), &config, 64).unwrap_err();
         assert!(e.to_string().contains("config.json"), "{e}");
+    }
+
+    #[test]
+    fn a_tokenizer_of_another_model_is_refused() {
+        let read = |name: &str, change: &dyn Fn(&mut ModelConfig)| {
+            let mut config = ModelConfig::read(&fixture(name).join("config.json")).unwrap();
+            change(&mut config);
+            TextTokenizer::read(&fixture(name).join("tokenizer.json"), &config, 64).map_err(|e| e.to_string())
+        };
+        for name in ["bert_encoder", "xlmr_encoder"] {
+            assert!(read(name, &|_| ()).is_ok());
+            for (change, said) in [
+                (&(|c: &mut ModelConfig| c.vocab -= 1) as &dyn Fn(&mut ModelConfig), "vocabulary"),
+                (&|c| c.pad_token_id = 2, "pad_token_id is 2"),
+                (
+                    &|c| {
+                        c.architecture = match c.architecture {
+                            Architecture::Bert => Architecture::XlmRoberta,
+                            Architecture::XlmRoberta => Architecture::Bert,
+                        }
+                    },
+                    "an empty text gives",
+                ),
+            ] {
+                let e = read(name, change).unwrap_err();
+                assert!(e.contains("tokenizer.json") && e.contains(said) && e.contains("fetch the model again"), "{e}");
+            }
+        }
     }
 }

@@ -1,24 +1,20 @@
 //! Named tensors of a model and its configuration.
-//!
-//! Tensors are read one after another, so a file is never in memory as a whole beside its f32 values. Names are given
-//! without the architecture's prefix (`bert.`, `roberta.`), so that a device sees one set of names.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use candle_core::pickle::PthTensors;
-use half::{bf16, f16};
-use safetensors::Dtype;
-use safetensors::tensor::{Metadata, TensorInfo};
 use serde_json::Value;
 
 use super::folder::{ModelFolder, read_json};
 use super::registry::{Architecture, Pooling};
+use super::stored::{self, Stored};
 use crate::config::Precision;
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, Result};
+
+/// What to do about a file that is damaged, or not the model's.
+pub(super) const FETCH_AGAIN: &str = "the file is damaged or belongs to another model: fetch the model again";
+const MOST_LAYERS: usize = 1024;
 
 /// The numbers of `config.json` that a forward pass needs.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,6 +42,16 @@ impl ModelConfig {
         Self::parse(&json).map_err(|e| e.at(place))
     }
 
+    /// A number of `config.json`, in bounds in which no product of two of them overflows.
+    fn number(json: &Value, key: &str) -> Result<usize> {
+        const MOST: u64 = 1 << 24;
+        match json.get(key).and_then(Value::as_u64) {
+            Some(n @ 1..=MOST) => Ok(n as usize),
+            Some(n) => Err(Error::data(format!("{key} is {n}, but must be from 1 to {MOST}")).next(FETCH_AGAIN)),
+            None => Err(Error::data(format!("{key} is missing or not a whole number")).next(FETCH_AGAIN)),
+        }
+    }
+
     fn parse(json: &Value) -> Result<Self> {
         let architecture = match json.get("model_type").and_then(Value::as_str) {
             Some("bert") => Architecture::Bert,
@@ -55,10 +61,7 @@ impl ModelConfig {
                     .next("supported: bert, xlm-roberta"));
             }
         };
-        let number = |key: &str| {
-            let value = json.get(key).and_then(Value::as_u64).map(|n| n as usize);
-            value.ok_or_else(|| Error::data(format!("{key} is missing or not a whole number")))
-        };
+        let number = |key| Self::number(json, key);
         if let Some(act) = json.get("hidden_act").and_then(Value::as_str)
             && act != "gelu"
         {
@@ -67,7 +70,9 @@ impl ModelConfig {
         if let Some(kind) = json.get("position_embedding_type").and_then(Value::as_str)
             && kind != "absolute"
         {
-            return Err(Error::data(format!("position_embedding_type {kind:?} is not supported")));
+            return Err(
+                Error::data(format!("position_embedding_type {kind:?} is not supported")).next("supported: absolute")
+            );
         }
         let config = ModelConfig {
             architecture,
@@ -81,13 +86,23 @@ impl ModelConfig {
             layer_norm_eps: json
                 .get("layer_norm_eps")
                 .and_then(Value::as_f64)
-                .ok_or_else(|| Error::data("layer_norm_eps is missing"))? as f32,
-            pad_token_id: json.get("pad_token_id").and_then(Value::as_u64).unwrap_or(0) as usize,
+                .ok_or_else(|| Error::data("layer_norm_eps is missing or not a number").next(FETCH_AGAIN))?
+                as f32,
+            pad_token_id: match json.get("pad_token_id") {
+                None | Some(Value::Null) => architecture.default_pad_token_id(),
+                Some(id) => id.as_u64().map_or(usize::MAX, |id| id as usize),
+            },
         };
-        if config.heads == 0 || !config.hidden.is_multiple_of(config.heads) {
-            return Err(Error::data("hidden_size is not a multiple of num_attention_heads"));
-        }
-        Ok(config)
+        let wrong = if !config.hidden.is_multiple_of(config.heads) {
+            "hidden_size is not a multiple of num_attention_heads"
+        } else if config.layers > MOST_LAYERS {
+            "num_hidden_layers is above 1,024"
+        } else if config.pad_token_id >= config.vocab {
+            "pad_token_id is not below vocab_size"
+        } else {
+            return Ok(config);
+        };
+        Err(Error::data(wrong).next(FETCH_AGAIN))
     }
 
     /// The row of the position table for a text's first token.
@@ -128,32 +143,36 @@ pub struct Weights {
     /// The file that the tensors come from, for messages.
     pub file: PathBuf,
     tensors: HashMap<String, Tensor>,
+    /// By name, the type of the numbers that are not of a type that weights have.
+    unread: HashMap<String, String>,
 }
 
 impl Weights {
-    /// Reads all tensors of the folder's weights file.
+    /// Reads all tensors of the folder's weights file, or of its shards.
     pub fn read(folder: &ModelFolder) -> Result<Self> {
-        let file = &folder.weights;
-        let tensors = if file.extension().is_some_and(|e| e == "safetensors") {
-            read_safetensors(file)
-        } else {
-            read_pytorch(file)
-        };
-        let tensors = tensors.map_err(|e| e.at(file.display().to_string()))?;
+        let Stored { tensors, unread } = stored::read(&folder.weights)?;
         Ok(Weights {
             config: folder.config.clone(),
             pooling: folder.pooling,
             precision: folder.precision,
-            file: file.clone(),
+            file: folder.weights.clone(),
             tensors,
+            unread,
         })
     }
 
     /// The tensor of this name and shape.
     pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Arc<[f32]>> {
         let place = || self.file.display().to_string();
-        let tensor =
-            self.tensors.get(name).ok_or_else(|| Error::data(format!("there is no tensor {name}")).at(place()))?;
+        if let Some(dtype) = self.unread.get(name) {
+            return Err(Error::data(format!("tensor {name} holds numbers of type {dtype}")).at(place()).next(
+                "weights of type f32, f16 and bf16 are read: convert the file, or fetch the model in such a type",
+            ));
+        }
+        let tensor = self
+            .tensors
+            .get(name)
+            .ok_or_else(|| Error::data(format!("there is no tensor {name}")).at(place()).next(FETCH_AGAIN))?;
         if tensor.shape != shape {
             let what = format!("tensor {name} has shape {:?}, expected {shape:?}", tensor.shape);
             return Err(Error::data(what).at(place()).next("config.json and the weights belong to different models"));
@@ -162,7 +181,7 @@ impl Weights {
     }
 
     pub fn has(&self, name: &str) -> bool {
-        self.tensors.contains_key(name)
+        self.tensors.contains_key(name) || self.unread.contains_key(name)
     }
 
     /// Takes the model apart for a test or another device.
@@ -176,98 +195,28 @@ impl Weights {
     }
 }
 
-/// A name without the prefix under which a model with a head keeps its body.
-fn short(name: &str) -> &str {
-    ["bert.", "roberta."].iter().find_map(|p| name.strip_prefix(p)).unwrap_or(name)
-}
-
-fn read_safetensors(path: &Path) -> Result<HashMap<String, Tensor>> {
-    let mut file = File::open(path).or_data("cannot open the file")?;
-    let (start, metadata) = read_header(&mut file)?;
-    let mut tensors = HashMap::new();
-    for (name, info) in metadata.tensors() {
-        if matches!(info.dtype, Dtype::I64 | Dtype::I32 | Dtype::BOOL | Dtype::U8) {
-            continue; // position_ids and other buffers that can be computed
-        }
-        let tensor = read_tensor(&mut file, start, info).map_err(|e| e.at(format!("tensor {name}")))?;
-        tensors.insert(short(&name).to_string(), tensor);
-    }
-    Ok(tensors)
-}
-
-/// Where the numbers begin, and what is where. The library's own reader wants the whole file in memory.
-fn read_header(file: &mut File) -> Result<(u64, Metadata)> {
-    const NOT: &str = "not a safetensors file, or only a part of one";
-    let size = file.metadata().or_data("cannot read the file's size")?.len();
-    let mut length = [0; 8];
-    file.read_exact(&mut length).or_data(NOT)?;
-    let length = u64::from_le_bytes(length);
-    if length > size.saturating_sub(8) {
-        return Err(Error::data(NOT));
-    }
-    let mut header = vec![0; length as usize];
-    file.read_exact(&mut header).or_data(NOT)?;
-    let metadata: Metadata = serde_json::from_slice(&header).or_data(NOT)?;
-    let expected = 8 + length + metadata.data_len() as u64;
-    if size != expected {
-        return Err(Error::data(format!("the file has {size} bytes, but its header speaks of {expected}"))
-            .next("the download may be incomplete: fetch the model again"));
-    }
-    Ok((8 + length, metadata))
-}
-
-fn read_tensor(file: &mut File, start: u64, info: &TensorInfo) -> Result<Tensor> {
-    let (from, to) = info.data_offsets;
-    let mut bytes = vec![0; to.checked_sub(from).ok_or_else(|| Error::data("its place is not one"))?];
-    file.seek(SeekFrom::Start(start + from as u64)).or_data("cannot be read")?;
-    file.read_exact(&mut bytes).or_data("cannot be read: the file is too short")?;
-    let values = to_f32(info.dtype, &bytes)?;
-    if values.len() != info.shape.iter().product::<usize>() {
-        return Err(Error::data(format!("has {} values, not those of shape {:?}", values.len(), info.shape)));
-    }
-    Ok(Tensor { shape: info.shape.clone(), values })
-}
-
-fn to_f32(dtype: Dtype, bytes: &[u8]) -> Result<Arc<[f32]>> {
-    let two = |b: &[u8]| [b[0], b[1]];
-    Ok(match dtype {
-        Dtype::F32 => bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
-        Dtype::F16 => bytes.chunks_exact(2).map(|b| f16::from_le_bytes(two(b)).to_f32()).collect(),
-        Dtype::BF16 => bytes.chunks_exact(2).map(|b| bf16::from_le_bytes(two(b)).to_f32()).collect(),
-        other => return Err(Error::data(format!("numbers of type {other:?} are not supported"))),
-    })
-}
-
-/// Reads a checkpoint of PyTorch with candle's reader, which builds tensors and runs nothing.
-fn read_pytorch(path: &Path) -> Result<HashMap<String, Tensor>> {
-    let open = |key| PthTensors::new(path, key).or_data("not a PyTorch checkpoint that can be read");
-    let mut checkpoint = open(None)?;
-    if checkpoint.tensor_infos().is_empty() {
-        checkpoint = open(Some("state_dict"))?;
-    }
-    let mut tensors = HashMap::new();
-    for name in checkpoint.tensor_infos().keys() {
-        let cannot = || format!("tensor {name} cannot be read");
-        let Some(tensor) = checkpoint.get(name).or_data(cannot())? else { continue };
-        if tensor.dtype().is_int() {
-            continue;
-        }
-        let shape = tensor.dims().to_vec();
-        let flat = tensor.to_dtype(candle_core::DType::F32).and_then(|t| t.flatten_all()).or_data(cannot())?;
-        let values: Vec<f32> = flat.to_vec1().or_data(cannot())?;
-        tensors.insert(short(name).to_string(), Tensor { shape, values: values.into() });
-    }
-    Ok(tensors)
-}
-
 /// The folder of a seeded model that tests use.
 #[cfg(test)]
 pub(crate) fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models").join(name)
 }
 
+/// Writes tensors as f32, for tests.
+#[cfg(test)]
+pub(crate) fn write_safetensors<'a>(path: &Path, tensors: impl Iterator<Item = (&'a String, &'a Tensor)>) {
+    let bytes: Vec<(&String, &Tensor, Vec<u8>)> =
+        tensors.map(|(n, t)| (n, t, t.values.iter().flat_map(|x| x.to_le_bytes()).collect())).collect();
+    let view =
+        |t: &Tensor, b| safetensors::tensor::TensorView::new(safetensors::Dtype::F32, t.shape.clone(), b).unwrap();
+    let views = bytes.iter().map(|(n, t, b)| (*n, view(t, b.as_slice())));
+    safetensors::serialize_to_file(views, None, path).unwrap();
+}
+
 #[cfg(test)]
 mod tests {
+    use safetensors::Dtype;
+    use safetensors::tensor::TensorView;
+
     use super::*;
     use crate::model::folder::resolve;
 
@@ -295,14 +244,6 @@ mod tests {
     }
 
     #[test]
-    fn halves_are_read_by_their_definition() {
-        // 1.5 = 0x3e00 in binary16 and 0x3fc0 in bfloat16; -2 = 0xc000 in both.
-        assert_eq!(to_f32(Dtype::F16, &[0x00, 0x3e, 0x00, 0xc0]).unwrap()[..], [1.5, -2.0]);
-        assert_eq!(to_f32(Dtype::BF16, &[0xc0, 0x3f, 0x00, 0xc0]).unwrap()[..], [1.5, -2.0]);
-        assert!(to_f32(Dtype::F64, &[0; 8]).is_err());
-    }
-
-    #[test]
     fn a_missing_tensor_and_a_wrong_shape_name_file_and_tensor() {
         let w = read("bert_encoder");
         let e = w.tensor("encoder.layer.7.output.dense.weight", &[32, 48]).unwrap_err().to_string();
@@ -311,17 +252,97 @@ mod tests {
         assert!(e.contains("[32, 48]") && e.contains("[48, 32]") && e.contains("encoder.layer.1"), "{e}");
     }
 
-    #[test]
-    fn a_cut_or_foreign_file_is_an_error() {
+    /// A file of one tensor beside the seeded model's other files.
+    fn with_weights(bytes: &[u8]) -> (tempfile::TempDir, Weights) {
         let dir = tempfile::tempdir().unwrap();
-        let whole = std::fs::read(fixture("bert_encoder").join("model.safetensors")).unwrap();
-        let path = dir.path().join("model.safetensors");
-        for bytes in [&whole[..whole.len() - 100], &whole[..200], b"PK\x03\x04 no safetensors here", &[]] {
-            std::fs::write(&path, bytes).unwrap();
-            assert!(read_safetensors(&path).is_err());
+        for f in ["config.json", "tokenizer.json"] {
+            std::fs::copy(fixture("bert_encoder").join(f), dir.path().join(f)).unwrap();
         }
-        std::fs::write(&path, b"not a pickle").unwrap();
-        assert!(read_pytorch(&path).is_err());
+        std::fs::write(dir.path().join("model.safetensors"), bytes).unwrap();
+        let weights = Weights::read(&resolve(dir.path().to_str().unwrap(), Path::new("")).unwrap()).unwrap();
+        (dir, weights)
+    }
+
+    #[test]
+    fn numbers_of_another_type_are_refused_by_name_where_they_are_weights() {
+        for dtype in [Dtype::I8, Dtype::U8, Dtype::F64, Dtype::I64, Dtype::F8_E4M3] {
+            let data = vec![0; dtype.bitsize() / 8 * 32];
+            let weight = TensorView::new(dtype, vec![32], &data).unwrap();
+            let ids = [0; 64 * 8];
+            let ids = TensorView::new(Dtype::I64, vec![1, 64], &ids).unwrap();
+            let tensors = [("bert.embeddings.LayerNorm.bias", weight), ("bert.embeddings.position_ids", ids)];
+            let (_dir, weights) = with_weights(&safetensors::serialize(tensors, None).unwrap());
+            let e = weights.tensor("embeddings.LayerNorm.bias", &[32]).unwrap_err().to_string();
+            let parts = ["model.safetensors", "embeddings.LayerNorm.bias", &format!("{dtype:?}"), "f32, f16 and bf16"];
+            assert!(parts.iter().all(|part| e.contains(part)), "{e}");
+            assert!(weights.has("embeddings.LayerNorm.bias") && !weights.has("classifier.weight"));
+        }
+    }
+
+    #[test]
+    fn a_broken_config_names_the_key_and_the_remedy() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.json");
+        let whole = std::fs::read_to_string(fixture("xlmr_encoder").join("config.json")).unwrap();
+        let whole: serde_json::Map<String, Value> = serde_json::from_str(&whole).unwrap();
+        let refuses = |text: &str, parts: &[&str]| {
+            std::fs::write(&path, text).unwrap();
+            let e = ModelConfig::read(&path).unwrap_err().to_string();
+            let remedy = e.contains("fetch the model again") || e.contains("supported: ");
+            assert!(e.contains("config.json") && remedy && parts.iter().all(|p| e.contains(p)), "{text}: {e}");
+        };
+        refuses("", &["not JSON"]);
+        refuses(r#"{"model_type": "xlm-roberta", "vocab_"#, &["not JSON"]);
+        refuses("[1, 2]", &["model_type"]);
+        let numbers = [
+            "vocab_size",
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+            "max_position_embeddings",
+            "type_vocab_size",
+        ];
+        for key in numbers {
+            for value in [None, Some(0u64.into()), Some((-3).into()), Some("32".into()), Some(u64::MAX.into())] {
+                let mut json = whole.clone();
+                json.remove(key);
+                json.extend(value.map(|v| (key.to_string(), v)));
+                refuses(&Value::from(json).to_string(), &[key]);
+            }
+        }
+        for (key, value) in [
+            ("num_attention_heads", Value::from(5)),
+            ("num_hidden_layers", 100_000.into()),
+            ("layer_norm_eps", "small".into()),
+            ("pad_token_id", 1_000_000.into()),
+            ("hidden_act", "relu".into()),
+            ("position_embedding_type", "relative_key".into()),
+        ] {
+            let mut json = whole.clone();
+            json.insert(key.into(), value);
+            refuses(&Value::from(json).to_string(), &[key]);
+        }
+    }
+
+    /// XLM-RoBERTa keeps the rows up to its filler's for itself: 2 of 514 and of 8,194.
+    #[test]
+    fn of_a_position_table_the_rows_after_the_filler_are_usable() {
+        let mut json = std::fs::read_to_string(fixture("xlmr_encoder").join("config.json"))
+            .map(|text| serde_json::from_str::<Value>(&text).unwrap())
+            .unwrap();
+        for (rows, usable) in [(514, 512), (8194, 8192)] {
+            json["max_position_embeddings"] = rows.into();
+            for pad in [Value::from(1), Value::Null] {
+                json["pad_token_id"] = pad;
+                let config = ModelConfig::parse(&json).unwrap();
+                assert_eq!((config.first_position(), config.usable_positions()), (2, usable));
+            }
+        }
+        json["model_type"] = "bert".into();
+        json["max_position_embeddings"] = 512.into();
+        let config = ModelConfig::parse(&json).unwrap();
+        assert_eq!((config.first_position(), config.usable_positions()), (0, 512));
     }
 
     #[test]

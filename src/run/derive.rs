@@ -13,12 +13,13 @@ use datafusion::prelude::{DataFrame, SessionContext, ident};
 use futures::{StreamExt, stream};
 
 use super::fingerprint::{self, Prints, Store};
+use super::gaps::Gap;
 use super::keys::Keys;
 use super::prepare::{Prepared, fit};
 use super::progress::Bar;
 use super::stamp::stamp;
 use super::summary::TableSummary;
-use super::{ORDER, gaps, graph};
+use super::{ORDER, gaps, graph, losses};
 use crate::engine;
 use crate::error::{Error, Result};
 use crate::lake::{DataFile, Outcome, Pending, Snapshot, Unit};
@@ -53,8 +54,10 @@ pub async fn table(run: &mut Prepared, table: &'static Table) -> Result<TableSum
     if run.fills(table.name) {
         snapshot = bring_up(run, table, snapshot, &mut summary).await?;
         summary.rows = own_files(run, &snapshot)?.iter().map(|f| f.rows).sum();
-        if table.name == "embeddings" {
-            run.gaps = gaps::prints(run, &snapshot, [&run.tables["turns"], &run.tables["requests"]]).await?;
+        if let Some(gap) = Gap::of(table.name) {
+            let prints = gaps::prints(run, gap, &snapshot).await?;
+            run.gaps.insert(table.name, prints);
+            summary.losses = Some(losses::count(run, gap, &snapshot).await?);
         }
     }
     summary.version = snapshot.version();
@@ -73,7 +76,7 @@ async fn bring_up(
     let total = work.len();
     let parallel = run.settings.parallel(total);
     let bar = Bar::new(table.name, total as u64);
-    let again = if table.name == "embeddings" { gaps::shards(run, &snapshot).await? } else { BTreeSet::new() };
+    let again = gaps::shards(run, &snapshot).await?;
     let mut left = not_done(work, &snapshot, &again).await?;
     bar.skip((total - left.len()) as u64);
     let waiting: u64 = left.iter().map(|w| w.stores.len() as u64).sum();
@@ -157,7 +160,7 @@ async fn not_done(work: Vec<Work>, snapshot: &Snapshot, again: &BTreeSet<i32>) -
 /// Fingerprints of the stores of every table up to `table`, from the inputs on.
 fn prints(run: &Prepared, table: &str) -> BTreeMap<&'static str, Prints> {
     let mut all: BTreeMap<&'static str, Prints> = run.inputs.clone();
-    all.insert("embeddings", run.gaps.clone());
+    all.extend(run.gaps.clone());
     for name in graph::until(table).filter(|t| !graph::from_input(t) && !graph::by_content(t)) {
         let of = fingerprint::of_stores(run.select_print(name), &run.reads[name], &all);
         all.insert(name, of);
@@ -213,7 +216,7 @@ async fn compute(run: &Prepared, table: &'static Table, snapshot: &Snapshot, wor
     let context = engine::session_over(&run.settings, &run.functions, file_bytes, work.parallel)?;
     let (root, store) = run.lake.object_store();
     context.register_object_store(&root, store);
-    let own = with_vectors(run, &context, table, engine::files(table, &root, own)?).await?;
+    let own = with_values(run, &context, table, engine::files(table, &root, own)?).await?;
     context.register_table("own_rows", own)?;
     let kept = if graph::by_content(table.name) { BTreeSet::new() } else { kept_stores(&context, work).await? };
     register_upstream(run, &context, table, work, &kept, &root).await?;
@@ -259,18 +262,16 @@ fn upstream_bytes(run: &Prepared, table: &Table, shard: i32) -> Result<u64> {
     Ok(bytes)
 }
 
-/// A table's own rows; of embeddings, without those that lack a vector: their texts are as new.
-async fn with_vectors(
+/// A table's own rows, without those for which the model gave no value: their texts are as new.
+async fn with_values(
     run: &Prepared,
     context: &SessionContext,
     table: &Table,
     own: Arc<dyn TableProvider>,
 ) -> Result<Arc<dyn TableProvider>> {
-    if table.name != "embeddings" {
-        return Ok(own);
-    }
+    let Some(gap) = Gap::of(table.name) else { return Ok(own) };
     context.register_table("all_rows", own)?;
-    let sql = format!("SELECT * FROM all_rows WHERE NOT ({})", gaps::MISSING);
+    let sql = format!("SELECT * FROM all_rows WHERE NOT ({})", gap.condition());
     Ok(engine::bind(context, &sql, &run.parameters).await?.into_view())
 }
 

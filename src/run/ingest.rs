@@ -53,7 +53,7 @@ async fn read(
     mark: (&str, i64),
     summary: &mut TableSummary,
 ) -> Result<Snapshot> {
-    let context = run.session()?;
+    let context = engine::session_over(&run.settings, &run.functions, input_bytes(run, name).await?, 1)?;
     sources::map(&run.job, &run.parameters, &context, name).await?;
     write_rejects(run, &context, name, mark).await?;
     let mut snapshot = snapshot.clone();
@@ -196,6 +196,12 @@ async fn input_print(run: &Prepared, name: &'static str) -> Result<i64> {
         }
     }
     Ok(print.end())
+}
+
+/// Bytes of the files that a table is read from.
+async fn input_bytes(run: &Prepared, name: &'static str) -> Result<u64> {
+    let inputs = sources::inputs(&run.job, &run.session()?, name).await?;
+    Ok(inputs.iter().flat_map(|input| &input.files).map(|file| file.size).sum())
 }
 
 /// The fingerprint of each store of an input table of the lake.

@@ -10,6 +10,7 @@ mod gaps;
 mod graph;
 mod ingest;
 mod keys;
+mod losses;
 mod mapped;
 mod plan;
 #[cfg(test)]

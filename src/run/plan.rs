@@ -59,7 +59,7 @@ pub async fn plan(job: &Job, last: &'static str) -> Result<Plan> {
     let sizes = read_inputs(&mut run, &context).await?;
     let mut tables = Vec::new();
     let mut prints: BTreeMap<&'static str, Prints> = run.inputs.clone();
-    prints.insert("embeddings", gaps::prints_now(&run).await?);
+    prints.extend(gaps::prints_now(&run).await?);
     for table in graph::until(last) {
         let estimate = match table {
             "labels" => continue,
@@ -219,7 +219,7 @@ async fn unscored(run: &Prepared, context: &SessionContext) -> Result<u64> {
         JOIN turns AS t ON t.tenant_id = p.tenant_id AND t.store_id = p.store_id AND t.turn_id = p.turn_id
       ) AS pairs LEFT ANTI JOIN scores AS s
       ON s.shard = pairs.shard AND s.question_hash = pairs.question_hash AND s.content_hash = pairs.content_hash
-      AND s.scorer_hash = $scorer_hash";
+      AND s.scorer_hash = $scorer_hash AND s.logit IS NOT NULL";
     let batches = engine::collect(context, sql, &run.parameters).await?;
     Ok(batches.iter().map(|b| b.column(0).as_primitive::<Int64Type>().value(0) as u64).sum())
 }

@@ -37,8 +37,8 @@ pub struct Prepared {
     pub reads: BTreeMap<&'static str, Vec<&'static str>>,
     /// Fingerprints of the input tables' stores, filled as they are read.
     pub inputs: BTreeMap<&'static str, Prints>,
-    /// Of stores that lack vectors, filled when the embeddings are up to date.
-    pub gaps: Prints,
+    /// By table, of stores that lack vectors or logits, filled when that table is up to date.
+    pub gaps: BTreeMap<&'static str, Prints>,
     /// The versions that belong together: each table as this run left it, which is what later tables read.
     pub tables: BTreeMap<&'static str, Snapshot>,
     pub device: String,
@@ -88,7 +88,7 @@ impl Prepared {
             model_hashes,
             reads,
             inputs: BTreeMap::new(),
-            gaps: Prints::new(),
+            gaps: BTreeMap::new(),
             tables: BTreeMap::new(),
             device: loaded.device,
         })

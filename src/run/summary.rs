@@ -10,6 +10,7 @@ use arrow::datatypes::Int64Type;
 use futures::stream;
 use serde::Serialize;
 
+use super::losses::Losses;
 use super::prepare::Prepared;
 use crate::config::Job;
 use crate::engine;
@@ -31,6 +32,9 @@ pub struct TableSummary {
     pub shards_computed: u64,
     /// Rows of the input that were set aside, with their reasons in the `rejects` table.
     pub rejects: u64,
+    /// Of tables that a model fills.
+    #[serde(flatten)]
+    pub losses: Option<Losses>,
     /// How long the table took.
     pub seconds: f64,
 }
@@ -146,6 +150,9 @@ impl fmt::Display for Summary {
                 "{:<11} {:>9} {:>9} {:>8} {:>8} {:>8}",
                 t.table, t.rows, computed, t.stores, t.stores_kept, t.stores_computed
             )?;
+        }
+        for line in self.tables.iter().filter_map(|t| t.losses.and_then(|l| l.line(t.table))) {
+            writeln!(f, "{line}")?;
         }
         if !self.slates.is_empty() {
             let parts: Vec<_> = self.slates.iter().map(|(status, n)| format!("{n} {status}")).collect();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use half::f16;
 
-use super::loaded::{Loaded, hash_of};
+use super::loaded::{Loaded, finite, hash_of};
 use crate::device::{Batcher, Head, Progress};
 use crate::error::{Error, Result};
 use crate::model::ModelFolder;
@@ -91,7 +91,7 @@ impl Encoder {
     /// One result a text, in order. The known models embed both purposes alike.
     pub fn embed(&self, texts: &[Option<&str>], _purpose: Purpose) -> Result<Vec<Embedded>> {
         let tokenized = self.loaded.tokenizer.singles(texts)?;
-        let vector = |row: Option<Vec<f32>>| Some(row.unwrap_or_default()).filter(|v| v.iter().all(|x| x.is_finite()));
+        let vector = |row: Option<Vec<f32>>| Some(row.unwrap_or_default()).filter(|v| finite(v));
         let rows = self.loaded.run(&tokenized)?;
         Ok(rows
             .into_iter()

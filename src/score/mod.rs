@@ -8,6 +8,13 @@ mod encoder;
 mod loaded;
 mod sql;
 
+#[cfg(test)]
+mod batch_tests;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod types_tests;
+
 pub use cross_encoder::{CrossEncoder, Scored};
 pub use encoder::{Embedded, Encoder, Purpose, vector_bytes};
 pub use sql::{

@@ -1,8 +1,8 @@
 //! The fill: walk a ranking, add each turn that still fits the budget, go on to the end.
 
-use std::collections::{BTreeMap, HashSet};
+use datafusion::common::{HashMap, HashSet};
 
-use super::cost::Costs;
+use super::cost::{Costs, Heading};
 use super::{gap, render};
 use crate::system;
 
@@ -67,32 +67,24 @@ pub fn fill(items: &[Item], budget_tokens: i64, settings: &system::Slate, costs:
         Some(cut) => cut_at_gap(items, &ranking, cut),
         None => ranking.len(),
     };
-    let started = session_dates(items);
-    let header = |i: usize| {
-        let session = items[i].session_ordinal;
-        render::header(session, started.get(&session).copied().flatten(), settings.zone_minutes)
-    };
-    let line = |i: usize| render::line(settings.rendering, items[i].role, items[i].content.unwrap_or_default());
+    let page = Page { items, settings, started: session_dates(items) };
     let candidates = ranking[..kept].iter().map(|&index| Candidate {
         index,
         session: items[index].session_ordinal,
         identity: items[index].content_hash.unwrap_or(items[index].content.unwrap_or_default().as_bytes()),
     });
+    let mut line = String::new();
     let (chosen, tokens) = walk(budget_tokens, candidates, |i, first| {
-        costs.tokens(&line(i)) + if first { costs.tokens(&header(i)) } else { 0 }
+        line.clear();
+        page.push_line(i, &mut line);
+        costs.tokens(&line) + if first { costs.header(page.heading(i)).tokens } else { 0 }
     });
-    let mut page = Page::default();
-    for &i in &chosen {
-        let session = items[i].session_ordinal;
-        page.headers.entry(session).or_insert_with(|| header(i));
-        page.lines.insert((session, items[i].turn_ordinal, i), line(i));
-    }
     let status = match ranking.iter().any(|i| items[*i].score.is_none()) {
         true => Status::Degraded,
         false if chosen.is_empty() => Status::Empty,
         false => Status::Ok,
     };
-    Filled { status, chosen, tokens, text: page.text() }
+    Filled { status, tokens, text: page.text(&chosen, costs), chosen }
 }
 
 /// A turn of a ranking, as the walk sees it.
@@ -136,8 +128,8 @@ pub fn walk<'a>(
 }
 
 /// The earliest date that any item gives for its session.
-fn session_dates(items: &[Item]) -> BTreeMap<i32, Option<i64>> {
-    let mut dates: BTreeMap<i32, Option<i64>> = BTreeMap::new();
+fn session_dates(items: &[Item]) -> HashMap<i32, Option<i64>> {
+    let mut dates: HashMap<i32, Option<i64>> = HashMap::new();
     for item in items {
         let date = dates.entry(item.session_ordinal).or_default();
         *date = [*date, item.session_started_at].into_iter().flatten().min();
@@ -154,25 +146,38 @@ fn cut_at_gap(items: &[Item], ranking: &[usize], cut: system::GapCut) -> usize {
     }
 }
 
-/// The pieces of a slate, each at its place in the text.
-#[derive(Default)]
-struct Page {
+/// How the items are shown.
+struct Page<'a> {
+    items: &'a [Item<'a>],
+    settings: &'a system::Slate,
     /// By session.
-    headers: BTreeMap<i32, String>,
-    /// By session, turn ordinal and index of the item.
-    lines: BTreeMap<(i32, i32, usize), String>,
+    started: HashMap<i32, Option<i64>>,
 }
 
-impl Page {
+impl Page<'_> {
+    /// Of the item's session.
+    fn heading(&self, i: usize) -> Heading {
+        let ordinal = self.items[i].session_ordinal;
+        let started_at = self.started.get(&ordinal).copied().flatten();
+        Heading { ordinal, started_at, zone_minutes: self.settings.zone_minutes }
+    }
+
+    fn push_line(&self, i: usize, text: &mut String) {
+        let item = &self.items[i];
+        render::push_line(text, self.settings.rendering, item.role, item.content.unwrap_or_default());
+    }
+
     /// Sessions in date order, the lines of each in the order in which they were said.
-    fn text(self) -> String {
-        let mut lines = self.lines.into_iter().peekable();
-        let mut text = String::new();
-        for (session, header) in self.headers {
-            text.push_str(&header);
-            while let Some((_, line)) = lines.next_if(|((of, ..), _)| *of == session) {
-                text.push_str(&line);
+    fn text(&self, chosen: &[usize], costs: &mut Costs) -> String {
+        let mut order = chosen.to_vec();
+        order.sort_unstable_by_key(|&i| (self.items[i].session_ordinal, self.items[i].turn_ordinal, i));
+        let (mut text, mut session) = (String::new(), None);
+        for i in order {
+            let heading = self.heading(i);
+            if session.replace(heading.ordinal) != Some(heading.ordinal) {
+                text.push_str(&costs.header(heading).text);
             }
+            self.push_line(i, &mut text);
         }
         text
     }

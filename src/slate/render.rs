@@ -12,11 +12,13 @@ use crate::text::dates::format_minute;
 
 const MICROS_PER_MINUTE: i64 = 60_000_000;
 
-/// Adds a piece's ends: trimmed, set in where it begins with a slash, closed by one newline.
-fn piece(text: &str) -> String {
-    let text = text.trim();
-    let indent = if text.starts_with('/') { " " } else { "" };
-    format!("{indent}{text}\n")
+/// Appends a piece, whose parts together are trimmed: set in where it begins with a slash, closed by one newline.
+fn push_piece(text: &mut String, parts: [&str; 3]) {
+    if parts[0].starts_with('/') {
+        text.push(' ');
+    }
+    parts.iter().for_each(|part| text.push_str(part));
+    text.push('\n');
 }
 
 /// A session's header: `### Session 3 (2023-05-08 13:56)`, without the date where none is known.
@@ -28,16 +30,27 @@ pub fn header(ordinal: i32, started_at: Option<i64>, zone_minutes: i32) -> Strin
     let local = started_at.and_then(|at| at.checked_add(i64::from(zone_minutes) * MICROS_PER_MINUTE));
     // What no calendar holds is not shown at all.
     match local.filter(|&at| DateTime::from_timestamp_micros(at).is_some()) {
-        Some(at) => piece(&format!("### Session {number} ({})", format_minute(at))),
-        None => piece(&format!("### Session {number}")),
+        Some(at) => format!("### Session {number} ({})\n", format_minute(at)),
+        None => format!("### Session {number}\n"),
     }
 }
 
 /// A turn's line.
 pub fn line(rendering: Rendering, role: Option<&str>, content: &str) -> String {
+    let mut line = String::new();
+    push_line(&mut line, rendering, role, content);
+    line
+}
+
+/// Appends a turn's line.
+pub fn push_line(text: &mut String, rendering: Rendering, role: Option<&str>, content: &str) {
+    let content = content.trim();
     match (rendering, role) {
-        (Rendering::Sessions, Some(role)) => piece(&format!("{}: {}", role.trim(), content.trim())),
-        (Rendering::Sessions, None) | (Rendering::Dated, _) => piece(content),
+        (Rendering::Sessions, Some(role)) => {
+            let colon = if content.is_empty() { ":" } else { ": " };
+            push_piece(text, [role.trim(), colon, content]);
+        }
+        (Rendering::Sessions, None) | (Rendering::Dated, _) => push_piece(text, [content, "", ""]),
     }
 }
 
@@ -57,6 +70,8 @@ mod tests {
         assert_eq!(line(Rendering::Sessions, Some("user"), " a\n\nb \r\n"), "user: a\n\nb\n");
         assert_eq!(line(Rendering::Dated, Some("user"), "Ann: hello"), "Ann: hello\n");
         assert_eq!(line(Rendering::Dated, None, "/home is where"), " /home is where\n");
+        assert_eq!(line(Rendering::Sessions, Some(" /dev "), " \n"), " /dev:\n");
+        assert_eq!(line(Rendering::Sessions, Some(" "), "a"), ": a\n");
     }
 
     #[test]
@@ -150,6 +165,6 @@ mod tests {
     fn a_slash_after_a_newline_would_not_add_up_as_it_is() {
         let (first, second) = ("Done!\n", "/home\n");
         assert_ne!(count_tokens(first) + count_tokens(second), count_tokens(&format!("{first}{second}")));
-        assert!(adds(&[first.to_string(), piece(second)]));
+        assert!(adds(&[first.to_string(), line(Rendering::Dated, None, second)]));
     }
 }

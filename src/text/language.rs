@@ -1,7 +1,8 @@
 //! The language of a text.
 
-use whatlang::Lang;
+use whatlang::{Lang, Script};
 
+use super::latin;
 use super::script::{Unspaced, unspaced};
 
 /// Letters that a text needs before its language is guessed from statistics.
@@ -69,10 +70,16 @@ fn of_whole(text: &str, enough: usize) -> Option<&'static str> {
     if most(thai) {
         return Some("th");
     }
-    let guess = whatlang::detect(text)?;
-    let alone = guess.script().langs().len() == 1;
-    let sure = alone || letters >= enough || letters >= MIN_LETTERS && guess.is_reliable();
-    sure.then(|| code(guess.lang()))
+    let script = whatlang::detect_script(text)?;
+    let alone = script.langs().len() == 1;
+    if !alone && letters < MIN_LETTERS.min(enough) {
+        return None;
+    }
+    let (language, reliable) = match script {
+        Script::Latin => latin::guess(text)?,
+        _ => whatlang::detect(text).map(|guess| (guess.lang(), guess.is_reliable()))?,
+    };
+    (alone || letters >= enough || reliable).then(|| code(language))
 }
 
 /// ISO 639-1 of a language that whatlang knows.

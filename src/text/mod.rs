@@ -5,6 +5,7 @@
 mod ascii;
 pub mod dates;
 pub mod language;
+mod latin;
 pub mod o200k;
 mod pieces;
 pub mod script;

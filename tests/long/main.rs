@@ -2,6 +2,7 @@
 
 mod corpus;
 mod edits;
+mod int8;
 #[path = "../pipeline/killing.rs"]
 mod killing;
 mod kills;

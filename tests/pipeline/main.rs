@@ -8,6 +8,8 @@ mod faults;
 mod inputs;
 mod killing;
 mod kills;
+mod logits;
+mod models;
 mod nights;
 mod order;
 mod room;

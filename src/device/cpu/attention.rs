@@ -77,6 +77,19 @@ mod tests {
         out
     }
 
+    /// 8,000 tokens: their square would be 64 million scores a head.
+    #[test]
+    fn memory_grows_with_a_sequence_and_not_with_its_square() {
+        let shape = Shape { hidden: 8, heads: 1 };
+        for tokens in [1, 511, 8000] {
+            let rows = rows_of_a_task(tokens).min(tokens);
+            let mut scratch = Scratch::default();
+            attend(&vec![0.5; tokens * 24], 0, &mut vec![0.0; rows * 8], shape, &mut scratch);
+            assert!(scratch.scores.capacity() <= SCORES.max(MIN_ROWS * tokens), "{tokens}");
+        }
+        assert!(MIN_ROWS * 8000 * 4 <= 4 << 20, "4 MB");
+    }
+
     #[test]
     fn it_is_softmax_attention_whichever_rows_are_asked_for() {
         let shape = Shape { hidden: 24, heads: 3 };

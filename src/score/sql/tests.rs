@@ -9,19 +9,12 @@ use half::f16;
 use serde::Deserialize;
 
 use super::*;
-use crate::device::{Batcher, open};
+use crate::config::Precision;
 use crate::error::Class;
-use crate::model::weights::{Tensor, fixture};
+use crate::model::weights::{Tensor, fixture, write_safetensors};
 use crate::model::{ModelFolder, Weights, resolve};
 use crate::score::Scored;
-
-fn folder(name: &str) -> ModelFolder {
-    resolve(fixture(name).to_str().unwrap(), Path::new("")).unwrap()
-}
-
-fn batcher() -> Arc<Batcher> {
-    Batcher::new(open("cpu").unwrap()).unwrap()
-}
+use crate::score::testing::{batcher, folder};
 
 fn encoder(name: &str) -> Arc<Encoder> {
     Encoder::load(&folder(name), &batcher()).unwrap()
@@ -123,26 +116,21 @@ fn broken(name: &str, tensor: &str, value: f32) -> (tempfile::TempDir, ModelFold
     let mut weights = Weights::read(&folder(name)).unwrap();
     let old = weights.tensors()[tensor].clone();
     weights.set(tensor, Tensor { values: vec![value; old.values.len()].into(), ..old });
-    let bytes: Vec<(String, Vec<usize>, Vec<u8>)> = weights
-        .tensors()
-        .iter()
-        .map(|(n, t)| (n.clone(), t.shape.clone(), t.values.iter().flat_map(|x| x.to_le_bytes()).collect()))
-        .collect();
-    let views = bytes
-        .iter()
-        .map(|(n, s, b)| (n, safetensors::tensor::TensorView::new(safetensors::Dtype::F32, s.clone(), b).unwrap()));
-    safetensors::serialize_to_file(views, None, &dir.path().join("model.safetensors")).unwrap();
+    write_safetensors(&dir.path().join("model.safetensors"), weights.tensors().iter());
     let folder = resolve(dir.path().to_str().unwrap(), Path::new("")).unwrap();
     (dir, folder)
 }
 
 #[test]
 fn a_value_that_is_not_finite_is_marked_by_a_null() {
-    for value in [f32::NAN, f32::INFINITY] {
+    let values = [f32::NAN, f32::INFINITY];
+    for (value, precision) in values.iter().flat_map(|v| [(*v, Precision::F32), (*v, Precision::Int8)]) {
         let (_dir, folder) = broken("bert_scorer", "classifier.bias", value);
+        let folder = folder.in_precision(precision);
         let scorer = CrossEncoder::load(&folder, &batcher()).unwrap();
         assert_eq!(scorer.score(&[(Some("who"), Some("dog"))]).unwrap(), [Scored { logit: None, truncated: false }]);
         let (_dir, folder) = broken("bert_encoder", "encoder.layer.1.output.LayerNorm.bias", value);
+        let folder = folder.in_precision(precision);
         let encoder = Encoder::load(&folder, &batcher()).unwrap();
         assert_eq!(encoder.embed(&[Some("dog")], Purpose::Query).unwrap()[0].vector, None);
     }

@@ -189,4 +189,5 @@ def main():
     make("xlmr_scorer", XLMRobertaConfig(**xlmr, **one), scorer, tokenizer, torch.bfloat16, None, 4)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,7 @@
 //! MiniLM on one core, f32 and int8, on unpadded batches of 32, 128, 256 and mixed tokens a text.
 //!
-//! `benches/peers/encoder.sh` runs it beside PyTorch and ONNX Runtime on the same tokens and prints the ratios. The model
-//! must be there: `memslate models fetch minilm`.
+//! `make bench` runs it beside `peers/encoder.py` (PyTorch and ONNX Runtime), on the same tokens, and prints the ratios. The
+//! model must be there: `memslate models fetch minilm`.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -49,15 +49,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         .configure_from_args();
     let device = open("cpu")?;
     let folder = resolve("minilm", Path::new(&default_models_dir()))?;
+    let mut group = criterion.benchmark_group("encoder");
     for (name, precision) in [("f32", Precision::F32), ("int8", Precision::Int8)] {
         let model = device.load(&Weights::read(&folder.clone().in_precision(precision))?, Head::Embed)?;
-        let mut group = criterion.benchmark_group(name);
         for (shape, lengths) in shapes() {
             let batch = batch(&lengths);
             group.throughput(Throughput::Elements(batch.tokens.len() as u64));
-            group.bench_function(shape, |b| b.iter(|| black_box(device.forward(model, &batch))));
+            group.bench_function(format!("{name}_{shape}"), |b| b.iter(|| black_box(device.forward(model, &batch))));
         }
     }
+    group.finish();
     criterion.final_summary();
     Ok(())
 }
