@@ -60,11 +60,11 @@ pub async fn input(context: &SessionContext, place: &Place) -> Result<Arc<dyn Ta
     let files = place.files().await?;
     let mut urls = Vec::new();
     for file in files {
-        if file.size == 0 {
-            return Err(Error::data("the file is empty, not Parquet").at(file.location.to_string()));
-        }
         let mut url = place.root_url();
         url.set_path(&format!("/{}", file.location));
+        if file.size == 0 {
+            return Err(Error::data("the file is empty, not Parquet").at(shown(&url)));
+        }
         // By URL, so that no character of a path is taken for a pattern.
         urls.push(ListingTableUrl::try_new(url, None)?);
     }
@@ -77,12 +77,17 @@ pub async fn input(context: &SessionContext, place: &Place) -> Result<Arc<dyn Ta
     let state = context.state();
     for url in &config.table_paths {
         let schema = options.infer_schema(&state, url).await.map_err(|e| {
-            Error::data("the input cannot be read as Parquet").at(url.to_string()).source(e.strip_backtrace())
+            Error::data("the input cannot be read as Parquet").at(shown(url.as_ref())).source(e.strip_backtrace())
         })?;
         schemas.push(schema.as_ref().clone());
     }
     let schema = merged(&schemas).map_err(|e| e.at(place.to_string()))?;
     Ok(Arc::new(ListingTable::try_new(config.with_schema(Arc::new(schema)))?))
+}
+
+/// A local file as its path, another one as its URL.
+fn shown(url: &Url) -> String {
+    url.to_file_path().map_or_else(|()| url.to_string(), |path| path.display().to_string())
 }
 
 /// The tables that a SELECT reads, by name as written (`turns`, `input.turns`).

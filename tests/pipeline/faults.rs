@@ -220,3 +220,15 @@ fn a_column_that_is_no_utf8_is_told() {
     assert!(ran.stderr.to_lowercase().contains("utf-8") || ran.stderr.contains("UTF8"), "{}", ran.stderr);
     assert_eq!(night.column("SELECT count(*) FROM turns"), ["0"]);
 }
+
+#[test]
+fn an_input_that_is_no_parquet_is_named_by_its_path() {
+    let night = night();
+    let file = night.input().join("turns.parquet");
+    for bytes in [&b""[..], b"no Parquet"] {
+        std::fs::write(&file, bytes).unwrap();
+        let ran = night.run(&[]).ends_with(1);
+        assert!(ran.stderr.contains(&format!(", {}: the ", file.display())), "{}", ran.stderr);
+        assert!(!night.lake().exists());
+    }
+}
