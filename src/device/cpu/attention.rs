@@ -87,7 +87,7 @@ mod tests {
             attend(&vec![0.5; tokens * 24], 0, &mut vec![0.0; rows * 8], shape, &mut scratch);
             assert!(scratch.scores.capacity() <= SCORES.max(MIN_ROWS * tokens), "{tokens}");
         }
-        assert!(MIN_ROWS * 8000 * 4 <= 4 << 20, "4 MB");
+        const { assert!(MIN_ROWS * 8000 * size_of::<f32>() <= 4 << 20) };
     }
 
     #[test]
