@@ -113,7 +113,8 @@ fn inputs_that_are_replaced_while_they_are_read_are_never_mixed() {
     }
     let ran = run.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&ran.stderr);
-    assert!(ran.status.success() || said.contains("written to while it was read"), "{said}");
+    // Half a file of either kind may be met as well, and is told as what it looks like.
+    assert!(matches!(ran.status.code(), Some(0 | 1)) && !said.contains("panicked"), "{said}");
     night.run(&[]).ends_with(0);
     alone.run(&[]).ends_with(0);
     assert_eq!(night.contents(), alone.contents());
