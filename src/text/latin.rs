@@ -142,6 +142,9 @@ mod tests {
 
     /// whatlang's own answer; of languages that are level, it may name another, and holds neither for reliable.
     fn same(text: &str) {
+        if whatlang::detect_script(text) != Some(whatlang::Script::Latin) {
+            return;
+        }
         let expected = whatlang::detect(text).map(|info| (info.lang(), info.is_reliable()));
         let got = guess(text);
         assert_eq!(got.map(|g| g.1), expected.map(|e| e.1), "{text:?}");
@@ -170,7 +173,6 @@ mod tests {
         fn answers_of_any_latin_text_are_whatlang_s(
             text in "[A-Za-zäöüßéèçñãõąęłšžőığşøåæ' .,!0-9]{1,200}", words in "((the|and|und|que|de|non|är|het|jeg) ){1,30}"
         ) {
-            prop_assume!(whatlang::detect_script(&text) == Some(whatlang::Script::Latin));
             same(&text);
             same(&words);
         }
