@@ -35,8 +35,6 @@ struct Work {
     unit: Unit,
     /// Of each store that has rows; empty for tables by content.
     stores: BTreeMap<Store, i64>,
-    /// Shards that may be computed at once.
-    parallel: usize,
 }
 
 /// What a computed shard came to.
@@ -55,9 +53,10 @@ pub async fn table(run: &mut Prepared, table: &'static Table) -> Result<TableSum
         snapshot = bring_up(run, table, snapshot, &mut summary).await?;
         summary.rows = own_files(run, &snapshot)?.iter().map(|f| f.rows).sum();
         if let Some(gap) = Gap::of(table.name) {
-            let prints = gaps::prints(run, gap, &snapshot).await?;
+            let lacking = gap.shards(run, &snapshot).await?;
+            let prints = gaps::prints(run, gap, &snapshot, &lacking).await?;
             run.gaps.insert(table.name, prints);
-            summary.losses = Some(losses::count(run, gap, &snapshot).await?);
+            summary.losses = Some(losses::count(run, gap, &snapshot, lacking.values().sum()).await?);
         }
     }
     summary.version = snapshot.version();
@@ -83,7 +82,8 @@ async fn bring_up(
     summary.stores_kept += summary.stores - waiting;
     while !left.is_empty() {
         let base = snapshot.clone();
-        let mut made = stream::iter(&left).map(|work| shard(run, table, &base, work)).buffer_unordered(parallel);
+        let mut made =
+            stream::iter(&left).map(|work| shard(run, table, &base, work, parallel)).buffer_unordered(parallel);
         let (mut group, mut since) = (Vec::new(), Instant::now());
         let (mut lost, mut failed) = (false, None);
         while let Some(one) = made.next().await {
@@ -178,7 +178,6 @@ fn units(run: &Prepared, table: &'static Table, snapshot: &Snapshot) -> Result<V
     for file in own_files(run, snapshot)? {
         shards.extend(file.partition.last().and_then(|s| s.parse::<i32>().ok()));
     }
-    let parallel = run.settings.parallel(shards.len());
     let work = shards.into_iter().map(|shard| {
         let stores = if graph::by_content(table.name) { BTreeMap::new() } else { of(table.name, shard) };
         let fingerprint = match table.name {
@@ -194,7 +193,7 @@ fn units(run: &Prepared, table: &'static Table, snapshot: &Snapshot) -> Result<V
             _ => partition[0].clone(),
         };
         let unit = Unit { id: format!("{}/{owner}/{shard}", table.name), fingerprint, partition };
-        Work { shard, unit, stores, parallel }
+        Work { shard, unit, stores }
     });
     Ok(work.collect())
 }
@@ -205,15 +204,28 @@ fn hash_of(run: &Prepared, function: &str) -> String {
 }
 
 /// Computes one shard and lays its rows down.
-async fn shard(run: &Prepared, table: &'static Table, snapshot: &Snapshot, work: &Work) -> Result<Made> {
+async fn shard(
+    run: &Prepared,
+    table: &'static Table,
+    snapshot: &Snapshot,
+    work: &Work,
+    parallel: usize,
+) -> Result<Made> {
     let place = format!("{}, shard {}", table.name, work.shard);
-    compute(run, table, snapshot, work).await.map_err(|e| e.at(place))
+    compute(run, table, snapshot, work, parallel).await.map_err(|e| e.at(place))
 }
 
-async fn compute(run: &Prepared, table: &'static Table, snapshot: &Snapshot, work: &Work) -> Result<Made> {
+/// `parallel`: how many shards are computed at once.
+async fn compute(
+    run: &Prepared,
+    table: &'static Table,
+    snapshot: &Snapshot,
+    work: &Work,
+    parallel: usize,
+) -> Result<Made> {
     let own = files_of(run, snapshot, work.shard)?;
     let file_bytes = own.iter().map(|f| f.size).sum::<u64>() + upstream_bytes(run, table, work.shard)?;
-    let context = engine::session_over(&run.settings, &run.functions, file_bytes, work.parallel)?;
+    let context = engine::session_over(&run.settings, &run.functions, file_bytes, parallel)?;
     let (root, store) = run.lake.object_store();
     context.register_object_store(&root, store);
     let own = with_values(run, &context, table, engine::files(table, &root, own)?).await?;
@@ -379,6 +391,5 @@ async fn own_rows(context: &SessionContext, table: &Table, kept: &BTreeSet<Store
         "SELECT count(*) FROM own_rows o LEFT SEMI JOIN kept_stores k \
          ON o.tenant_id = k.tenant_of AND o.store_id = k.store_of"
     };
-    let batches = engine::collect(context, sql, &[]).await?;
-    Ok(batches.iter().map(|b| b.column(0).as_primitive::<Int64Type>().value(0) as u64).sum())
+    engine::count(context, sql, &[]).await
 }

@@ -84,10 +84,17 @@ impl Gap {
         Ok(found)
     }
 
-    /// Of each store that lacks values, a fingerprint of what has none. `stores`: the tables of [`Gap::stores`].
-    async fn prints(&self, run: &Prepared, snapshot: &Snapshot, stores: &[&Snapshot]) -> Result<Prints> {
+    /// Of each store that lacks values, a fingerprint of what has none. `stores`: the tables of [`Gap::stores`];
+    /// `lacking`: what [`Gap::shards`] gives.
+    async fn prints(
+        &self,
+        run: &Prepared,
+        snapshot: &Snapshot,
+        stores: &[&Snapshot],
+        lacking: &BTreeMap<i32, u64>,
+    ) -> Result<Prints> {
         let mut all = Prints::new();
-        for shard in self.shards(run, snapshot).await?.into_keys() {
+        for &shard in lacking.keys() {
             let context = run.session()?;
             for snapshot in stores.iter().copied().chain([snapshot]) {
                 let partition = run.partition(snapshot.table, shard);
@@ -115,9 +122,9 @@ pub async fn shards(run: &Prepared, snapshot: &Snapshot) -> Result<BTreeSet<i32>
 }
 
 /// Of each store that lacks values of this table, a fingerprint of what has none; of the tables as the run left them.
-pub async fn prints(run: &Prepared, gap: &Gap, snapshot: &Snapshot) -> Result<Prints> {
+pub async fn prints(run: &Prepared, gap: &Gap, snapshot: &Snapshot, lacking: &BTreeMap<i32, u64>) -> Result<Prints> {
     let stores: Vec<&Snapshot> = gap.stores.iter().filter_map(|table| run.tables.get(table)).collect();
-    gap.prints(run, snapshot, &stores).await
+    gap.prints(run, snapshot, &stores, lacking).await
 }
 
 /// As [`prints`], of every table in the lake as it is.
@@ -128,7 +135,8 @@ pub async fn prints_now(run: &Prepared) -> Result<BTreeMap<&'static str, Prints>
         let snapshots = futures::future::try_join_all(tables.map(|table| run.lake.existing(table))).await?;
         let Some(snapshots) = snapshots.into_iter().collect::<Option<Vec<Snapshot>>>() else { continue };
         if let Some((own, stores)) = snapshots.split_last() {
-            all.insert(gap.table, gap.prints(run, own, &stores.iter().collect::<Vec<_>>()).await?);
+            let lacking = gap.shards(run, own).await?;
+            all.insert(gap.table, gap.prints(run, own, &stores.iter().collect::<Vec<_>>(), &lacking).await?);
         }
     }
     Ok(all)

@@ -23,13 +23,13 @@ use crate::schema;
 pub async fn table(run: &mut Prepared, name: &'static str) -> Result<TableSummary> {
     let table = schema::table(name).expect("an input table");
     let mark = format!("ingest/{name}");
-    let print = input_print(run, name).await?;
+    let (print, file_bytes) = input(run, name).await?;
     let mut snapshot = run.lake.table(table).await?;
     let mut summary = TableSummary::new(name);
     if snapshot.done(&mark).await? != Some(print) {
-        let made = read(run, name, &snapshot, (&mark, print), &mut summary).await;
+        let made = read(run, name, &snapshot, (&mark, print), file_bytes, &mut summary).await;
         snapshot = match made {
-            Err(e) if input_print(run, name).await.is_ok_and(|now| now != print) => {
+            Err(e) if input(run, name).await.is_ok_and(|now| now.0 != print) => {
                 return Err(replaced(name).source(e));
             }
             made => made?,
@@ -51,9 +51,10 @@ async fn read(
     name: &'static str,
     snapshot: &Snapshot,
     mark: (&str, i64),
+    file_bytes: u64,
     summary: &mut TableSummary,
 ) -> Result<Snapshot> {
-    let context = engine::session_over(&run.settings, &run.functions, input_bytes(run, name).await?, 1)?;
+    let context = engine::session_over(&run.settings, &run.functions, file_bytes, 1)?;
     sources::map(&run.job, &run.parameters, &context, name).await?;
     write_rejects(run, &context, name, mark).await?;
     let mut snapshot = snapshot.clone();
@@ -61,7 +62,7 @@ async fn read(
     loop {
         let (pending, stores) = changed_shards(run, &context, name, &snapshot).await?;
         // Its files are read more than once: rows of new ones would bear fingerprints of old ones.
-        if input_print(run, name).await? != mark.1 {
+        if input(run, name).await?.0 != mark.1 {
             return Err(replaced(name));
         }
         match snapshot.commit(&pending, &[mark]).await? {
@@ -182,26 +183,23 @@ async fn feed(
     }
 }
 
-/// The fingerprint of all that a table is read from: SELECT, parameters, and the files' sizes and times.
-async fn input_print(run: &Prepared, name: &'static str) -> Result<i64> {
+/// The fingerprint of all that a table is read from (SELECT, parameters, and the files' sizes and times), and the bytes of
+/// the files.
+async fn input(run: &Prepared, name: &'static str) -> Result<(i64, u64)> {
     let m = mapped(name);
     let parameters = fingerprint::of_select(name, &format!("{} {}", m.checked, m.rows), &run.parameters, &[]);
     let mut print = Print::new("input").long(run.select_print(name)).long(parameters);
+    let mut bytes = 0;
     for input in sources::inputs(&run.job, &run.session()?, name).await? {
         print = print.text(&input.name);
         for file in input.files {
+            bytes += file.size;
             let tag = file.e_tag.unwrap_or_default();
             let micros = file.last_modified.timestamp_micros();
             print = print.text(file.location.as_ref()).long(file.size as i64).long(micros).text(&tag);
         }
     }
-    Ok(print.end())
-}
-
-/// Bytes of the files that a table is read from.
-async fn input_bytes(run: &Prepared, name: &'static str) -> Result<u64> {
-    let inputs = sources::inputs(&run.job, &run.session()?, name).await?;
-    Ok(inputs.iter().flat_map(|input| &input.files).map(|file| file.size).sum())
+    Ok((print.end(), bytes))
 }
 
 /// The fingerprint of each store of an input table of the lake.
