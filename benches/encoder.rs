@@ -6,16 +6,14 @@
 use std::error::Error;
 use std::hint::black_box;
 use std::path::Path;
-use std::time::Duration;
 
-use criterion::{Criterion, Throughput};
+use criterion::Throughput;
 use memslate::config::Precision;
 use memslate::device::{Head, PackedBatch, open};
 use memslate::model::{Weights, default_models_dir, resolve};
 
 #[path = "support/cpu_time.rs"]
 mod cpu_time;
-use cpu_time::CpuTime;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -41,12 +39,7 @@ fn batch(lengths: &[usize]) -> PackedBatch {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut criterion = Criterion::default()
-        .with_measurement(CpuTime)
-        .sample_size(10)
-        .warm_up_time(Duration::from_millis(500))
-        .measurement_time(Duration::from_secs(5))
-        .configure_from_args();
+    let mut criterion = cpu_time::criterion(10, 5);
     let device = open("cpu")?;
     let folder = resolve("minilm", Path::new(&default_models_dir()))?;
     let mut group = criterion.benchmark_group("encoder");

@@ -7,10 +7,8 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::Duration;
 
-use criterion::Criterion;
-
 mod support;
-use support::cpu_time::{self, CpuTime};
+use support::cpu_time;
 use support::data::{self, Data};
 use support::path::{Chosen, Times, ranker, run};
 
@@ -28,12 +26,7 @@ fn main() {
     let ranker = ranker();
     let requests = data.texts.questions.len();
     write(&run(&data, &ranker, requests, &mut Times::default()));
-    let mut criterion = Criterion::default()
-        .with_measurement(CpuTime)
-        .sample_size(10)
-        .warm_up_time(Duration::from_millis(500))
-        .measurement_time(Duration::from_secs(5))
-        .configure_from_args();
+    let mut criterion = cpu_time::criterion(10, 5);
     let mut group = criterion.benchmark_group("path");
     // What one more request costs is the difference, shared by the others.
     for requests in [1, requests] {

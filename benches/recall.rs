@@ -3,9 +3,8 @@
 //! `make bench` runs it beside `peers/recall.py`, on the same texts and vectors, and prints the ratios.
 
 use std::hint::black_box;
-use std::time::Duration;
 
-use criterion::{BatchSize, Criterion};
+use criterion::BatchSize;
 use memslate::recall::bm25::Bm25;
 use memslate::recall::dense::Dense;
 use memslate::recall::lists::Retriever;
@@ -13,7 +12,7 @@ use memslate::recall::{Request, Store, StoreBuilder, Turn};
 use memslate::system::Tokens;
 
 mod support;
-use support::cpu_time::CpuTime;
+use support::cpu_time;
 use support::data::Data;
 
 #[global_allocator]
@@ -27,12 +26,7 @@ fn main() {
     let data = Data::open(DIM);
     data.export();
     let store = store(&data);
-    let mut criterion = Criterion::default()
-        .with_measurement(CpuTime)
-        .sample_size(15)
-        .warm_up_time(Duration::from_millis(500))
-        .measurement_time(Duration::from_secs(3))
-        .configure_from_args();
+    let mut criterion = cpu_time::criterion(15, 3);
     let mut group = criterion.benchmark_group("recall");
     let index = || Bm25::new(&store, 0.9, 0.4, true, Tokens::Unicode);
     group.bench_function("index", |b| b.iter(|| black_box(index())));

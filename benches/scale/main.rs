@@ -84,7 +84,7 @@ async fn measure(args: &Args) -> Result<()> {
         summary.tables.iter().map(|t| (t.table.into(), rounded(t.seconds).into())).collect();
     let line = serde_json::json!({
         "stores": args.stores, "turns": args.turns, "requests": args.requests, "shards": args.shards, "dim": args.dim,
-        "memory_limit": args.memory_limit, "seconds": rounded(summary.seconds), "cpu_seconds": rounded(cpu_seconds()),
+        "memory_limit": args.memory_limit, "seconds": rounded(summary.seconds), "cpu_seconds": rounded(support::cpu_time::now().as_secs_f64()),
         "peak_mib_before": before, "peak_mib": peak_mib()?, "lake_mib": mib_of(&lake)?, "slates": summary.slates,
         "table_seconds": tables,
     });
@@ -110,14 +110,6 @@ fn peak_mib() -> Result<u64> {
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
     let kib = line.and_then(|l| l.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
     kib.map(|k| k / 1024).ok_or_else(|| Error::data("/proc/self/status has no VmHWM"))
-}
-
-/// CPU time of all threads of this process.
-fn cpu_seconds() -> f64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a timespec of ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 fn rounded(seconds: f64) -> f64 {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use criterion::Criterion;
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 
 pub struct CpuTime;
@@ -13,6 +14,16 @@ pub fn now() -> Duration {
     let status = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
     assert_eq!(status, 0, "the CPU clock cannot be read");
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// How the benches measure: so many samples, each benchmark for so long, and what the command line says.
+pub fn criterion(samples: usize, seconds: u64) -> Criterion<CpuTime> {
+    Criterion::default()
+        .with_measurement(CpuTime)
+        .sample_size(samples)
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(seconds))
+        .configure_from_args()
 }
 
 impl Measurement for CpuTime {
