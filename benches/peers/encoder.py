@@ -1,14 +1,15 @@
 """MiniLM in PyTorch (f32) and ONNX Runtime (int8), one thread, on the batches of benches/encoder.rs.
 
-Prints CPU seconds a batch as JSON, the best of several rounds. Both get the unpadded form that is fastest
-for them: equal lengths as one batch; mixed lengths in PyTorch packed (linear layers over all tokens at once, attention
-sequence by sequence) or one by one, in ONNX Runtime one by one or, padded, in batches of like lengths (only real tokens
-count).
+Prints CPU seconds a batch as JSON, the median of several rounds after one to warm up, as Criterion's is. Both get the
+unpadded form that is fastest for them: equal lengths as one batch; mixed lengths in PyTorch packed (linear layers over all
+tokens at once, attention sequence by sequence) or one by one, in ONNX Runtime one by one or, padded, in batches of like
+lengths (only real tokens count).
 """
 
 import json
 import os
 import pathlib
+import statistics
 import tempfile
 import time
 
@@ -21,7 +22,7 @@ import torch.nn.functional as F
 from transformers import BertModel
 
 torch.set_num_threads(1)
-ROUNDS = 5
+ROUNDS = 10
 MODEL = pathlib.Path(os.environ.get("MEMSLATE_MODELS") or pathlib.Path.home() / ".cache/memslate/models") / "minilm"
 
 # The same rule as in benches/encoder.rs.
@@ -39,13 +40,14 @@ def ids(lengths):
     return rows
 
 
-def best(run):
-    seconds = float("inf")
+def median(run):
+    run()
+    times = []
     for _ in range(ROUNDS):
         start = time.process_time()
         run()
-        seconds = min(seconds, time.process_time() - start)
-    return seconds
+        times.append(time.process_time() - start)
+    return statistics.median(times)
 
 
 def mean(hidden):
@@ -85,7 +87,7 @@ def torch_f32(model):
                 forms.append(lambda: [mean(model(input_ids=torch.tensor([r])).last_hidden_state) for r in rows])
             else:
                 forms.append(lambda: mean(model(input_ids=torch.tensor(rows)).last_hidden_state))
-            times[f"f32_{name}"] = min(map(best, forms))
+            times[f"f32_{name}"] = min(map(median, forms))
     return times
 
 
@@ -140,7 +142,7 @@ def onnx_int8(model):
         forms = [lambda: [run(rows[i : i + 4]) for i in range(0, len(rows), 4)], lambda: [run([r]) for r in rows]]
         if name != "mixed":
             forms.append(lambda: run(rows))
-        times[f"int8_{name}"] = min(map(best, forms))
+        times[f"int8_{name}"] = min(map(median, forms))
     return times
 
 

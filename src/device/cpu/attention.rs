@@ -1,12 +1,14 @@
 //! Attention of some rows of one sequence to the whole sequence.
 
-use super::gemm::{Packed, Rows, multiply};
+use super::gemm::{PANEL, Packed, Rows, multiply};
 use super::math;
 
-/// Scores that one task holds at once (1 MB), where that allows for at least [`MIN_ROWS`] rows.
-const SCORES: usize = 1 << 18;
-/// Fewer rows would spend more on packing keys and values than on the products.
-const MIN_ROWS: usize = 96;
+/// Scores held at once (64 kB, where that allows for [`MIN_ROWS`] rows): they are written, read and written again.
+const SCORES: usize = 1 << 14;
+/// Two tiles of the product.
+const MIN_ROWS: usize = 12;
+/// Rows of a sequence that one task takes: fewer would spend more on packing keys and values.
+pub const TASK_ROWS: usize = 512;
 
 /// Memory that a thread uses again and again.
 #[derive(Default)]
@@ -23,33 +25,34 @@ pub struct Shape {
     pub heads: usize,
 }
 
-/// Rows of a sequence of `tokens` that one task takes.
-pub fn rows_of_a_task(tokens: usize) -> usize {
-    (SCORES / tokens.max(1)).max(MIN_ROWS)
-}
-
 /// `qkv` holds the sequence's queries, keys and values side by side (`tokens` rows of `3 * hidden`). Row `i` of `out`
 /// becomes the attention of the sequence's row `first + i`.
 pub fn attend(qkv: &[f32], first: usize, out: &mut [f32], shape: Shape, scratch: &mut Scratch) {
     let Shape { hidden, heads } = shape;
     let (width, dim) = (3 * hidden, hidden / heads);
-    let (tokens, rows) = (qkv.len() / width, out.len() / hidden);
+    let tokens = qkv.len() / width;
+    let padded = tokens.next_multiple_of(PANEL);
+    let rows = (SCORES / padded / MIN_ROWS).max(1) * MIN_ROWS;
     let scale = 1.0 / (dim as f32).sqrt();
-    scratch.scores.resize(rows * tokens, 0.0);
+    scratch.scores.resize(rows * padded, 0.0);
     for head in 0..heads {
         let at = head * dim;
         scratch.keys.pack_rows(&qkv[hidden + at..], width, tokens, dim);
+        scratch.keys.whole_panels();
         scratch.values.pack_columns(&qkv[2 * hidden + at..], width, dim, tokens);
-        let queries = Rows { values: &qkv[first * width + at..], stride: width, count: rows };
-        multiply(queries, &scratch.keys, &mut scratch.scores, tokens);
-        let mut sums = vec![0.0; rows];
-        for (row, sum) in scratch.scores.chunks_exact_mut(tokens).zip(&mut sums) {
-            *sum = math::exp_row(row, scale);
-        }
-        let weights = Rows { values: &scratch.scores, stride: tokens, count: rows };
-        multiply(weights, &scratch.values, &mut out[at..], hidden);
-        for (row, sum) in out.chunks_exact_mut(hidden).zip(&sums) {
-            math::scale(&mut row[at..at + dim], 1.0 / sum);
+        for (i, out) in out.chunks_mut(rows * hidden).enumerate() {
+            let count = out.len() / hidden;
+            let queries = Rows { values: &qkv[(first + i * rows) * width + at..], stride: width, count };
+            multiply(queries, &scratch.keys, &mut scratch.scores, padded);
+            let mut sums = [0.0; SCORES / PANEL];
+            for (row, sum) in scratch.scores.chunks_exact_mut(padded).zip(&mut sums[..count]) {
+                *sum = math::exp_row(&mut row[..tokens], scale);
+            }
+            let weights = Rows { values: &scratch.scores, stride: padded, count };
+            multiply(weights, &scratch.values, &mut out[at..], hidden);
+            for (row, sum) in out.chunks_exact_mut(hidden).zip(&sums) {
+                math::scale(&mut row[at..at + dim], 1.0 / sum);
+            }
         }
     }
 }
@@ -82,7 +85,7 @@ mod tests {
     fn memory_grows_with_a_sequence_and_not_with_its_square() {
         let shape = Shape { hidden: 8, heads: 1 };
         for tokens in [1, 511, 8000] {
-            let rows = rows_of_a_task(tokens).min(tokens);
+            let rows = TASK_ROWS.min(tokens);
             let mut scratch = Scratch::default();
             attend(&vec![0.5; tokens * 24], 0, &mut vec![0.0; rows * 8], shape, &mut scratch);
             assert!(scratch.scores.capacity() <= SCORES.max(MIN_ROWS * tokens), "{tokens}");
@@ -93,7 +96,7 @@ mod tests {
     #[test]
     fn it_is_softmax_attention_whichever_rows_are_asked_for() {
         let shape = Shape { hidden: 24, heads: 3 };
-        for tokens in [1, 5, 16, 33] {
+        for tokens in [1, 5, 16, 33, 400] {
             let qkv: Vec<f32> = (0..tokens * 72).map(|i| ((i * 7919 % 1013) as f32 / 506.0 - 1.0) * 2.0).collect();
             let expected = reference(&qkv, tokens, shape);
             let mut whole = vec![0.0; tokens * 24];

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::super::{Head, Matrix, PackedBatch};
-use super::attention::{Scratch, Shape, attend, rows_of_a_task};
+use super::attention::{Scratch, Shape, TASK_ROWS, attend};
 use super::linear::{Linear, Workspace};
 use super::math;
 use crate::config::Precision;
@@ -16,8 +16,8 @@ use crate::error::{Error, Result};
 use crate::model::registry::{Architecture, Pooling};
 use crate::model::weights::{ModelConfig, Weights};
 
-/// Rows that one task takes: their widest part stays in the second-level cache with 8-bit weights, nearly with others.
-const ROW_BLOCK: usize = 96;
+/// Rows that one task takes: weights come once for so many rows.
+const ROW_BLOCK: usize = 192;
 
 /// Gain and shift of a layer norm.
 struct Norm {
@@ -141,9 +141,8 @@ impl Transformer {
         for w in batch.starts.windows(2) {
             let (mine, after) = rest.split_at_mut((w[1] - w[0]) * h);
             rest = after;
-            let rows = rows_of_a_task(w[1] - w[0]);
             let sequence = &qkv[w[0] * 3 * h..w[1] * 3 * h];
-            tasks.extend(mine.chunks_mut(rows * h).enumerate().map(|(i, out)| (sequence, i * rows, out)));
+            tasks.extend(mine.chunks_mut(TASK_ROWS * h).enumerate().map(|(i, out)| (sequence, i * TASK_ROWS, out)));
         }
         tasks.into_par_iter().for_each_init(Scratch::default, |scratch, (sequence, first, out)| {
             attend(sequence, first, out, shape, scratch);
