@@ -7,13 +7,12 @@
 //! With AVX2 and FMA a tile is 6 rows by 16 columns: 12 sums in registers, 12 multiply-adds for 8 loads. While the tiles of
 //! one panel are computed the next panel is fetched: weights come from the third-level cache or from memory.
 
+use super::fetch::{fetch, part};
+
 /// Columns of a panel.
 pub const PANEL: usize = 16;
 /// Rows of a tile.
 const TILE: usize = 6;
-/// Values in a line of the cache.
-#[cfg(target_arch = "x86_64")]
-const LINE: usize = 16;
 /// Most values of k in one sweep: a panel's part (24 kB) stays in the first-level cache while a tile's rows pass.
 const DEPTH: usize = 384;
 
@@ -101,8 +100,7 @@ pub fn multiply(a: Rows, b: &Packed, c: &mut [f32], c_stride: usize) {
             let panel = &b.panels[(p * b.depth + k) * PANEL..][..depth * PANEL];
             let columns = PANEL.min(b.columns - p * PANEL);
             let start = (k == 0).then(|| &b.start[p * PANEL..][..PANEL]);
-            let next = b.panels.get(((p + 1) * b.depth + k) * PANEL..).unwrap_or_default();
-            let next = &next[..next.len().min(depth * PANEL)];
+            let next = part(&b.panels, ((p + 1) * b.depth + k) * PANEL, depth * PANEL);
             for r in (0..a.count).step_by(TILE) {
                 let rows = TILE.min(a.count - r);
                 fetch(next, r, r + rows, a.count);
@@ -124,19 +122,6 @@ pub fn multiply(a: Rows, b: &Packed, c: &mut [f32], c_stride: usize) {
             }
         }
     }
-}
-
-/// Asks for the part of `values` that falls to the steps `from..to` of `steps`.
-#[inline]
-fn fetch(values: &[f32], from: usize, to: usize, steps: usize) {
-    #[cfg(target_arch = "x86_64")]
-    for line in (values.len() * from / steps..values.len() * to / steps).step_by(LINE) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch reads nothing that the program sees.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(values.as_ptr().add(line).cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (values, from, to, steps);
 }
 
 /// One tile: `rows` rows by 16 columns over `depth` values of k. Sums go on from `start`, or from `c` where it is `None`.

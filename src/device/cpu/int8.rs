@@ -5,6 +5,7 @@
 //! multiply-add of AVX2 does not saturate, and nothing is rounded until the sum is whole. So every kernel ([`super::int8_kernels`]) gives the same sums, and what turns a sum into f32 is one
 //! multiplication and one addition, never fused: the bits depend neither on the processor nor on the batch.
 
+use super::fetch::{fetch, part};
 use super::int8_kernels::{self, Kernel, Tile};
 use super::math::{self, Quantum};
 
@@ -12,6 +13,8 @@ use super::math::{self, Quantum};
 pub const PANEL: usize = 16;
 /// Values of k that stand together for one column, as the dot-product instructions read them.
 pub const GROUP: usize = 4;
+/// Rows between which a part of the next panel is fetched: whole tiles of every kernel.
+const STEP: usize = 24;
 /// The largest value of a quantised row.
 const ROW_MAX: u8 = 127;
 /// The largest weight.
@@ -91,7 +94,14 @@ impl Quantised {
             };
             let columns = PANEL.min(self.columns - at);
             if columns == PANEL {
-                tile.sweep(kernel, &quanta.values, &quanta.rows, &mut out[at..], self.columns);
+                let next = part(&self.panels, (at + PANEL) * self.depth, PANEL * self.depth);
+                for first in (0..count).step_by(STEP) {
+                    let last = count.min(first + STEP);
+                    fetch(next, first, last, count);
+                    let values = &quanta.values[first * self.depth..last * self.depth];
+                    let out = &mut out[first * self.columns + at..];
+                    tile.sweep(kernel, values, &quanta.rows[first..last], out, self.columns);
+                }
                 continue;
             }
             // A panel that the result cuts: computed whole beside it, row by row.

@@ -147,15 +147,22 @@ mod x86 {
         unsafe {
             let ones = _mm256_set1_epi16(1);
             let mut sums = [[_mm256_setzero_si256(); 2]; R];
-            for k in (0..t.depth).step_by(GROUP) {
+            let mut step = |k: usize| {
                 let w = t.panel.as_ptr().add(k * PANEL);
                 let w = [_mm256_loadu_si256(w.cast()), _mm256_loadu_si256(w.add(32).cast())];
                 for (r, sum) in sums.iter_mut().enumerate() {
                     let x = _mm256_set1_epi32(group(a.add(r * t.depth + k)));
-                    for (sum, w) in sum.iter_mut().zip(w) {
-                        *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(_mm256_maddubs_epi16(x, w), ones));
-                    }
+                    sum[0] = _mm256_add_epi32(sum[0], _mm256_madd_epi16(_mm256_maddubs_epi16(x, w[0]), ones));
+                    sum[1] = _mm256_add_epi32(sum[1], _mm256_madd_epi16(_mm256_maddubs_epi16(x, w[1]), ones));
                 }
+            };
+            let even = t.depth / (2 * GROUP) * (2 * GROUP);
+            for k in (0..even).step_by(2 * GROUP) {
+                step(k);
+                step(k + GROUP);
+            }
+            if even < t.depth {
+                step(even);
             }
             finish::<R>(t, &sums, rows, out, stride);
         }

@@ -1,7 +1,10 @@
 //! Elementwise functions and sums over rows, written so that the compiler turns them into vector code.
 //!
 //! Each body is compiled twice: for AVX2 with FMA, chosen at run time, and for the target as it is. Sums run in 16 lanes
-//! that are added in a fixed order, so that a row's bits depend on the row alone.
+//! that are added in a fixed order, so that a row's bits depend on the row alone. Hot loops count indices: `zip` may stay a
+//! call where a crate is compiled in parts without link-time optimisation, and then nothing becomes vector code.
+
+#![allow(clippy::needless_range_loop)]
 
 /// Lanes of a sum.
 const LANES: usize = 16;
@@ -152,14 +155,14 @@ fn gelu_body<const FMA: bool>(values: &mut [f32]) {
 #[inline(always)]
 fn fold(row: &[f32], start: f32, step: impl Fn(f32, f32) -> f32) -> [f32; LANES] {
     let mut lanes = [start; LANES];
-    let mut chunks = row.chunks_exact(LANES);
-    for chunk in &mut chunks {
-        for (lane, x) in lanes.iter_mut().zip(chunk) {
-            *lane = step(*lane, *x);
+    let (chunks, rest) = row.as_chunks::<LANES>();
+    for chunk in chunks {
+        for i in 0..LANES {
+            lanes[i] = step(lanes[i], chunk[i]);
         }
     }
-    for (lane, x) in lanes.iter_mut().zip(chunks.remainder()) {
-        *lane = step(*lane, *x);
+    for (i, x) in rest.iter().enumerate() {
+        lanes[i] = step(lanes[i], *x);
     }
     lanes
 }
@@ -194,8 +197,9 @@ fn layer_norm_body<const FMA: bool>(row: &mut [f32], gain: &[f32], shift: &[f32]
     let mean = join(fold(row, 0.0, |a, b| a + b), |a, b| a + b) / n;
     let squares = fold(row, 0.0, |a, x| fused::<FMA>(x - mean, x - mean, a));
     let inverse = 1.0 / (join(squares, |a, b| a + b) / n + epsilon).sqrt();
-    for ((x, g), s) in row.iter_mut().zip(gain).zip(shift) {
-        *x = fused::<FMA>((*x - mean) * inverse, *g, *s);
+    let (gain, shift) = (&gain[..row.len()], &shift[..row.len()]);
+    for i in 0..row.len() {
+        row[i] = fused::<FMA>((row[i] - mean) * inverse, gain[i], shift[i]);
     }
 }
 
@@ -224,9 +228,11 @@ fn quantise_body<const FMA: bool>(row: &[f32], largest: u8, values: &mut [u8]) -
     }
     let inverse = 1.0 / scale;
     let zero = (ROUND - least * inverse) - ROUND;
-    for (value, x) in values.iter_mut().zip(row) {
-        let whole = (*x * inverse + ROUND) - ROUND;
-        *value = (whole + zero) as i32 as u8;
+    let values = &mut values[..row.len()];
+    for i in 0..row.len() {
+        let whole = (row[i] * inverse + ROUND) - ROUND;
+        // The whole number stands in the low bits.
+        values[i] = (whole + zero + ROUND).to_bits() as u8;
     }
     Quantum { scale, zero: zero as i32 }
 }

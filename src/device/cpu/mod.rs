@@ -6,6 +6,7 @@
 //! around it nor on the number of threads.
 
 mod attention;
+mod fetch;
 mod gemm;
 pub mod halves;
 mod int8;
