@@ -56,6 +56,11 @@ impl Error {
         Self::new(Class::Internal, what)
     }
 
+    /// What went wrong, without where and what to do.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
     /// Adds a place, from the inside out: `.at("row 7").at("turns.parquet")` reads "turns.parquet, row 7".
     pub fn at(mut self, place: impl Into<String>) -> Self {
         self.places.push(place.into());

@@ -1,5 +1,6 @@
 //! The seam to an accelerator. Packed rows go in, rows come out; no tensors cross. The only place that knows CUDA.
 
+mod checks;
 pub mod cpu;
 pub mod cuda;
 pub mod queue;
@@ -79,6 +80,8 @@ pub struct DeviceInfo {
     pub detail: String,
     /// Names the arithmetic: part of the hash of every model that runs on the device.
     pub kernel_plan: String,
+    /// Whether a model of f32 runs in f32; else its rows are rounded, and one may overflow.
+    pub computes_f32: bool,
     /// Tokens in a batch that the device takes at once.
     pub batch_tokens: usize,
 }

@@ -234,7 +234,13 @@ mod tests {
 
     impl Device for Sums {
         fn describe(&self) -> DeviceInfo {
-            DeviceInfo { name: "sums".into(), detail: String::new(), kernel_plan: "sums".into(), batch_tokens: BUDGET }
+            DeviceInfo {
+                name: "sums".into(),
+                detail: String::new(),
+                kernel_plan: "sums".into(),
+                computes_f32: true,
+                batch_tokens: BUDGET,
+            }
         }
         fn load(&self, _: &Weights, _: Head) -> Result<ModelId> {
             Ok(ModelId(0))

@@ -8,13 +8,18 @@ use crate::error::{Error, Result};
 
 /// Opens `auto`, `cpu`, `cuda` (the first GPU) or `cuda:N`.
 ///
-/// `auto` takes the CPU where no GPU can be used, and its description says what was found.
+/// `auto` takes the first GPU, and the CPU where that cannot be used; its description then says why.
 pub fn open(spec: &str) -> Result<Arc<dyn Device>> {
     let wrong = || Error::usage(format!("there is no device {spec:?}")).next("devices: auto, cpu, cuda, cuda:N");
     match spec {
-        "auto" => Ok(Arc::new(CpuDevice::new(cuda::probe().note()))),
+        "auto" => match cuda::open(0) {
+            Ok(device) => Ok(device),
+            Err(why) => Ok(Arc::new(CpuDevice::new(why.what()))),
+        },
         "cpu" => Ok(Arc::new(CpuDevice::new(""))),
         "cuda" => cuda::open(0),
+        #[cfg(feature = "emulated")]
+        "emulated" => Ok(cuda::emulated::open()?),
         other => {
             let number = other.strip_prefix("cuda:").ok_or_else(wrong)?;
             cuda::open(number.parse().map_err(|_| wrong())?)
@@ -30,19 +35,20 @@ mod tests {
     #[test]
     fn words_become_devices() {
         assert_eq!(open("cpu").unwrap().describe().name, "cpu");
-        let auto = open("auto").unwrap().describe();
-        assert_eq!(auto.name, "cpu");
-        assert!(auto.detail.contains(&cuda::probe().note()), "{}", auto.detail);
-        // Why it was chosen is no part of the arithmetic.
-        assert_eq!(auto.kernel_plan, open("cpu").unwrap().describe().kernel_plan);
-        for (spec, class) in [
-            ("cuda", Class::Device),
-            ("cuda:1", Class::Device),
-            ("cuda:x", Class::Usage),
-            ("gpu", Class::Usage),
-            ("", Class::Usage),
-        ] {
+        for (spec, class) in [("cuda:x", Class::Usage), ("gpu", Class::Usage), ("", Class::Usage)] {
             assert_eq!(open(spec).err().unwrap().class, class, "{spec:?}");
+        }
+        let auto = open("auto").unwrap().describe();
+        for spec in ["cuda", "cuda:0"] {
+            match open(spec) {
+                Ok(device) => assert_eq!(device.describe().name, auto.name),
+                Err(e) => {
+                    assert_eq!((e.class, auto.name.as_str()), (Class::Device, "cpu"));
+                    assert!(auto.detail.contains(e.what()) && e.to_string().contains("--device cpu"), "{e}");
+                    // Why it was chosen is no part of the arithmetic.
+                    assert_eq!(auto.kernel_plan, open("cpu").unwrap().describe().kernel_plan);
+                }
+            }
         }
     }
 }

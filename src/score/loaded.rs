@@ -16,7 +16,7 @@ pub(super) struct Loaded {
     pub progress: Arc<Progress>,
     batcher: Arc<Batcher>,
     model: ModelId,
-    /// Of a model in 8-bit integers.
+    /// Of a model that does not run in f32.
     exact: Option<Exact>,
 }
 
@@ -25,7 +25,7 @@ impl Loaded {
         let hash = hash_of(folder, head, &batcher.describe().kernel_plan)?;
         let tokenizer = TextTokenizer::read(&folder.tokenizer, &folder.config, folder.max_tokens)?;
         let model = batcher.load(&Weights::read(folder)?, head)?;
-        let quantised = folder.precision == Precision::Int8;
+        let rounded = folder.precision != Precision::F32 || !batcher.describe().computes_f32;
         Ok(Loaded {
             name: folder.name.clone(),
             hash,
@@ -34,7 +34,7 @@ impl Loaded {
             progress: Arc::default(),
             batcher: Arc::clone(batcher),
             model,
-            exact: quantised.then(|| Exact {
+            exact: rounded.then(|| Exact {
                 folder: folder.clone().in_precision(Precision::F32),
                 head,
                 model: Mutex::default(),
@@ -42,8 +42,8 @@ impl Loaded {
         })
     }
 
-    /// Runs the sequences that there are and gives each text its row; a text without a sequence gets `None`. A row of an
-    /// 8-bit model that is not finite is computed again in f32; one that is not finite in f32 stays as it is.
+    /// Runs the sequences that there are and gives each text its row; a text without a sequence gets `None`. A row that is
+    /// not finite in 8-bit integers or bf16 is computed again in f32; one that is not finite in f32 stays as it is.
     pub fn run(&self, tokenized: &[Tokenized]) -> Result<Vec<Option<Vec<f32>>>> {
         let sequences: Vec<_> = tokenized.iter().filter_map(|t| t.sequence.clone()).collect();
         self.progress.add((tokenized.len() - sequences.len()) as u64, 0);

@@ -54,7 +54,13 @@ impl Device for CpuDevice {
         if !self.note.is_empty() {
             detail = format!("{detail}; {}", self.note);
         }
-        DeviceInfo { name: "cpu".into(), detail, kernel_plan: math::kernel_plan().into(), batch_tokens: BATCH_TOKENS }
+        DeviceInfo {
+            name: "cpu".into(),
+            detail,
+            kernel_plan: math::kernel_plan().into(),
+            computes_f32: true,
+            batch_tokens: BATCH_TOKENS,
+        }
     }
 
     fn load(&self, weights: &Weights, head: Head) -> Result<ModelId> {

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::super::{Groups, Matrix, TopK};
 use super::gemm::{Packed, Rows, multiply};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Items that are packed at once.
 const ITEM_BLOCK: usize = 1024;
@@ -14,29 +14,11 @@ const QUERY_BLOCK: usize = 96;
 /// A dot product is one chain of multiply-adds over the vector, so it does not depend on the other rows. A product that is
 /// not a number is no hit.
 pub fn top_k(queries: &Matrix, items: &Matrix, groups: &Groups, k: usize) -> Result<TopK> {
-    check(queries, items, groups)?;
+    groups.check(queries, items)?;
     let pairs: Vec<_> = groups.queries.iter().cloned().zip(groups.items.iter().cloned()).collect();
     let hits: Vec<Vec<Vec<(u32, f32)>>> =
         pairs.into_par_iter().map(|(q, i)| group(rows(queries, q), rows(items, i), queries.columns, k)).collect();
     Ok(TopK { hits: hits.into_iter().flatten().collect() })
-}
-
-fn check(queries: &Matrix, items: &Matrix, groups: &Groups) -> Result<()> {
-    if queries.columns != items.columns {
-        return Err(Error::data(format!(
-            "queries have {} dimensions, items {}: they come from different models",
-            queries.columns, items.columns
-        )));
-    }
-    if groups.queries.len() != groups.items.len() {
-        return Err(Error::internal("top_k: as many ranges of queries as of items are needed"));
-    }
-    let inside =
-        |ranges: &[std::ops::Range<usize>], rows: usize| ranges.iter().all(|r| r.start <= r.end && r.end <= rows);
-    if !inside(&groups.queries, queries.rows) || !inside(&groups.items, items.rows) {
-        return Err(Error::internal("top_k: a group reaches past the last row"));
-    }
-    Ok(())
 }
 
 fn rows(matrix: &Matrix, range: std::ops::Range<usize>) -> &[f32] {

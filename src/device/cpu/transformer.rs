@@ -79,7 +79,7 @@ impl Transformer {
 
     /// One row a sequence.
     pub fn forward(&self, batch: &PackedBatch) -> Result<Matrix> {
-        self.check(batch)?;
+        batch.check(&self.config)?;
         let h = self.config.hidden;
         let mut hidden = self.embed(batch);
         let mut qkv = vec![0.0; hidden.len() * 3];
@@ -90,27 +90,6 @@ impl Transformer {
             layer.finish(&mut hidden, &context, h);
         }
         Ok(self.read_off(batch, &hidden))
-    }
-
-    /// Every index is inside its table, and every sequence has a token.
-    fn check(&self, batch: &PackedBatch) -> Result<()> {
-        let whole = batch.starts.first() == Some(&0) && batch.starts.last() == Some(&batch.tokens.len());
-        if !whole || batch.types.len() != batch.tokens.len() || !batch.starts.is_sorted_by(|a, b| a < b) {
-            return Err(Error::internal("a batch's starts do not fit its tokens"));
-        }
-        let usable = self.config.usable_positions();
-        if let Some(w) = batch.starts.windows(2).find(|w| w[1] - w[0] > usable) {
-            let what = format!("a text of {} tokens for a model that has {usable} positions", w[1] - w[0]);
-            return Err(Error::data(what));
-        }
-        if let Some(token) = batch.tokens.iter().find(|&&t| t as usize >= self.config.vocab) {
-            let what = format!("token {token} is not in the model's vocabulary of {}", self.config.vocab);
-            return Err(Error::data(what).next("tokenizer.json and the weights belong to different models"));
-        }
-        if batch.types.iter().any(|&t| t as usize >= self.config.types) {
-            return Err(Error::data(format!("a segment id is not below {}", self.config.types)));
-        }
-        Ok(())
     }
 
     /// The sum of word, position and segment vectors, normalised.

@@ -1,0 +1,140 @@
+//! What the kernels need to know of a packed batch, as one array of u32 that is copied at once.
+
+use std::ops::Range;
+
+use super::super::PackedBatch;
+use super::runtime::View;
+use crate::model::weights::ModelConfig;
+
+/// Query rows that a block of the attention kernel takes.
+const TILE_ROWS: usize = 64;
+
+/// The array, and where in it each part lies.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Indices {
+    pub values: Vec<u32>,
+    pub tokens: usize,
+    pub sequences: usize,
+    ids: Range<usize>,
+    segments: Range<usize>,
+    places: Range<usize>,
+    starts: Range<usize>,
+    firsts: Range<usize>,
+    tiles: Range<usize>,
+    first_tiles: Range<usize>,
+}
+
+/// The parts in a device's memory.
+#[derive(Debug, Clone, Copy)]
+pub struct Placed {
+    /// Token ids, segment ids and rows of the position table: one a token.
+    pub ids: View,
+    pub segments: View,
+    pub places: View,
+    /// Where each sequence begins, and the end: one more than there are sequences.
+    pub starts: View,
+    /// 0, 1, 2, ...: where each sequence begins where only its first row is kept.
+    pub firsts: View,
+    /// (sequence, first query row) of each block of attention.
+    pub tiles: View,
+    /// The same for one query a sequence.
+    pub first_tiles: View,
+}
+
+impl Indices {
+    pub fn new(batch: &PackedBatch, config: &ModelConfig) -> Self {
+        let sequences = batch.starts.len() - 1;
+        let mut all = Indices { tokens: batch.tokens.len(), sequences, ..Indices::default() };
+        all.ids = all.push(batch.tokens.iter().copied());
+        all.segments = all.push(batch.types.iter().copied());
+        let lengths = || batch.starts.windows(2).map(|w| w[1] - w[0]);
+        all.places = all.push(lengths().flat_map(|n| (0..n).map(|i| (config.first_position() + i) as u32)));
+        all.starts = all.push(batch.starts.iter().map(|s| *s as u32));
+        all.firsts = all.push(0..=sequences as u32);
+        let tiles = lengths().enumerate().flat_map(|(s, n)| (0..n).step_by(TILE_ROWS).map(move |row| (s, row)));
+        all.tiles = all.push(tiles.flat_map(|(s, row)| [s as u32, row as u32]));
+        all.first_tiles = all.push((0..sequences as u32).flat_map(|s| [s, 0]));
+        all
+    }
+
+    fn push(&mut self, values: impl Iterator<Item = u32>) -> Range<usize> {
+        let from = self.values.len();
+        self.values.extend(values);
+        from..self.values.len()
+    }
+
+    /// Blocks of attention a head.
+    pub fn tiles(&self) -> usize {
+        self.tiles.len() / 2
+    }
+
+    pub fn bytes(&self) -> Vec<u8> {
+        self.values.iter().flat_map(|v| v.to_ne_bytes()).collect()
+    }
+
+    /// The parts of an array that lies at `memory`.
+    pub fn placed(&self, memory: View) -> Placed {
+        let part = |range: &Range<usize>| memory.part(range.start * 4, range.len() * 4);
+        Placed {
+            ids: part(&self.ids),
+            segments: part(&self.segments),
+            places: part(&self.places),
+            starts: part(&self.starts),
+            firsts: part(&self.firsts),
+            tiles: part(&self.tiles),
+            first_tiles: part(&self.first_tiles),
+        }
+    }
+
+    /// The most values that a batch of so many tokens has: each may be a sequence of its own.
+    pub fn most(tokens: usize) -> usize {
+        3 * tokens + 2 * (tokens + 1) + 2 * tokens + 2 * tokens
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::registry::Architecture;
+
+    fn config() -> ModelConfig {
+        ModelConfig {
+            architecture: Architecture::XlmRoberta,
+            vocab: 10,
+            hidden: 64,
+            layers: 1,
+            heads: 1,
+            intermediate: 64,
+            positions: 200,
+            types: 1,
+            layer_norm_eps: 1e-5,
+            pad_token_id: 1,
+        }
+    }
+
+    #[test]
+    fn places_begin_anew_and_tiles_cover_every_query_once() {
+        let starts = vec![0, 1, 66, 130];
+        let batch = PackedBatch { tokens: vec![3; 130], types: vec![0; 130], starts };
+        let indices = Indices::new(&batch, &config());
+        let part = |r: &Range<usize>| indices.values[r.clone()].to_vec();
+        // The filler is 1: the first place is 2.
+        assert_eq!(part(&indices.places)[..4], [2, 2, 3, 4]);
+        assert_eq!(part(&indices.places)[66..68], [2, 3]);
+        assert_eq!(part(&indices.tiles), [0, 0, 1, 0, 1, 64, 2, 0]);
+        assert_eq!((indices.tiles(), part(&indices.firsts)), (4, vec![0, 1, 2, 3]));
+        assert_eq!(part(&indices.first_tiles), [0, 0, 1, 0, 2, 0]);
+        assert!(indices.values.len() <= Indices::most(130));
+    }
+
+    #[test]
+    fn no_batch_has_more_values_than_the_most() {
+        for tokens in [1, 2, 63, 64, 65, 1000] {
+            for length in [1, 64, tokens] {
+                let starts: Vec<usize> = (0..tokens).step_by(length.min(tokens)).chain([tokens]).collect();
+                let batch = PackedBatch { tokens: vec![3; tokens], types: vec![0; tokens], starts };
+                assert!(Indices::new(&batch, &config()).values.len() <= Indices::most(tokens));
+            }
+        }
+    }
+}

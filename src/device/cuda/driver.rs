@@ -1,0 +1,234 @@
+//! A real GPU, through the driver that is opened at run time.
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::mem::MaybeUninit;
+use std::sync::{Arc, Mutex};
+
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::{CudaContext, sys};
+
+use super::images::Image;
+use super::runtime::{Args, Chip, Launch, Runtime, TensorMap, Tiled};
+use crate::error::{Error, Result};
+
+/// Dynamic shared memory that a kernel may use without asking.
+const FREE_SHARED_BYTES: u32 = 48 << 10;
+/// Pinned memory through which copies to the GPU go.
+const STAGING_BYTES: usize = 8 << 20;
+/// Columns of a box of the copy engine: 128 bytes of bf16.
+const BOX_COLUMNS: u32 = 64;
+
+pub struct Driver {
+    context: Arc<CudaContext>,
+    chip: Chip,
+    state: Mutex<State>,
+}
+
+/// Handles that only this struct's methods use, one at a time.
+struct State {
+    stream: sys::CUstream,
+    staging: *mut c_void,
+    modules: HashMap<&'static str, sys::CUmodule>,
+    functions: HashMap<String, sys::CUfunction>,
+}
+
+// SAFETY: handles of the driver may be used from any thread to which the context is bound, which every method does first.
+unsafe impl Send for State {}
+
+impl Driver {
+    /// Binds to a GPU that the driver has.
+    pub fn new(ordinal: usize) -> Result<Self> {
+        let context = CudaContext::new(ordinal).map_err(|e| failed("the GPU cannot be opened", e))?;
+        let chip = chip(&context)?;
+        let make = || -> std::result::Result<State, DriverError> {
+            let stream = result::stream::create(result::stream::StreamKind::NonBlocking)?;
+            // SAFETY: it is freed when the runtime is dropped.
+            let staging = unsafe { result::malloc_host(STAGING_BYTES, 0)? };
+            Ok(State { stream, staging, modules: HashMap::new(), functions: HashMap::new() })
+        };
+        let state = make().map_err(|e| failed("the GPU cannot be set up", e))?;
+        Ok(Driver { context, chip, state: Mutex::new(state) })
+    }
+
+    /// Locks the handles on a thread to which the context is bound.
+    fn state(&self) -> Result<std::sync::MutexGuard<'_, State>> {
+        self.context.bind_to_thread().map_err(|e| failed("the GPU cannot be used on this thread", e))?;
+        Ok(self.state.lock().expect("no holder panics"))
+    }
+
+    fn function(&self, state: &mut State, launch: &Launch) -> Result<sys::CUfunction> {
+        if let Some(function) = state.functions.get(&launch.kernel) {
+            return Ok(*function);
+        }
+        let module = match state.modules.get(launch.module) {
+            Some(module) => *module,
+            None => {
+                let image = Image::of(launch.module, self.chip.capability)?;
+                // SAFETY: the image is whole, and ends with a NUL where it is text.
+                let module = unsafe { result::module::load_data(image.bytes().as_ptr().cast()) }
+                    .map_err(|e| failed(&format!("kernels/{} does not load", launch.module), e))?;
+                state.modules.insert(launch.module, module);
+                module
+            }
+        };
+        let name = CString::new(launch.kernel.as_str()).expect("kernels' names have no NUL");
+        let missing = |e| failed(&format!("kernels/{} has no kernel {}", launch.module, launch.kernel), e);
+        // SAFETY: the module was loaded above and is never unloaded.
+        let function = unsafe { result::module::get_function(module, name) }.map_err(missing)?;
+        if launch.shared_bytes > FREE_SHARED_BYTES {
+            let attribute = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: the function is there.
+            unsafe { result::function::set_function_attribute(function, attribute, launch.shared_bytes as i32) }
+                .map_err(|e| failed(&format!("{} needs {} bytes a block", launch.kernel, launch.shared_bytes), e))?;
+        }
+        state.functions.insert(launch.kernel.clone(), function);
+        Ok(function)
+    }
+}
+
+fn chip(context: &Arc<CudaContext>) -> Result<Chip> {
+    use sys::CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as MULTIPROCESSORS;
+    let ask = || -> std::result::Result<Chip, DriverError> {
+        let (major, minor) = context.compute_capability()?;
+        Ok(Chip {
+            name: context.name()?,
+            capability: (major as u32, minor as u32),
+            multiprocessors: context.attribute(MULTIPROCESSORS)? as u32,
+            memory_bytes: context.total_mem()? as u64,
+        })
+    };
+    ask().map_err(|e| failed("the GPU does not say what it is", e))
+}
+
+fn failed(what: &str, error: DriverError) -> Error {
+    let next = "look at `nvidia-smi`; --device cpu needs no GPU";
+    Error::device(what).next(next).source(error)
+}
+
+impl Runtime for Driver {
+    fn chip(&self) -> &Chip {
+        &self.chip
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<u64> {
+        let _state = self.state()?;
+        // SAFETY: the memory is written before it is read, or its rows are not used.
+        match unsafe { result::malloc_sync(bytes) } {
+            Ok(address) => Ok(address),
+            Err(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => {
+                let (free, total) = result::mem_get_info().unwrap_or_default();
+                let what = format!(
+                    "{} MiB do not fit into {}: {} of {} MiB are free",
+                    bytes >> 20,
+                    self.chip.name,
+                    free >> 20,
+                    total >> 20
+                );
+                Err(Error::out_of_memory(what).next("free the GPU of other programs, or use --device cpu"))
+            }
+            Err(e) => Err(failed("the GPU gives no memory", e)),
+        }
+    }
+
+    unsafe fn release(&self, address: u64) {
+        if let Ok(state) = self.state() {
+            // SAFETY: the caller's. What still runs may use the memory, so it is waited for. A GPU that has failed keeps its
+            // memory until the program ends; there is nobody to tell.
+            unsafe {
+                let _ = result::stream::synchronize(state.stream);
+                let _ = result::free_sync(address);
+            }
+        }
+    }
+
+    unsafe fn upload(&self, to: u64, bytes: &[u8]) -> Result<()> {
+        let state = self.state()?;
+        let copy = || -> std::result::Result<(), DriverError> {
+            for (i, part) in bytes.chunks(STAGING_BYTES).enumerate() {
+                // SAFETY: the staging memory is as large as a part, and nothing reads it any more after the wait; the target
+                // is the caller's.
+                unsafe {
+                    result::stream::synchronize(state.stream)?;
+                    std::ptr::copy_nonoverlapping(part.as_ptr(), state.staging.cast(), part.len());
+                    let staged = std::slice::from_raw_parts(state.staging.cast::<u8>(), part.len());
+                    result::memcpy_htod_async(to + (i * STAGING_BYTES) as u64, staged, state.stream)?;
+                }
+            }
+            Ok(())
+        };
+        copy().map_err(|e| failed("a copy to the GPU failed", e))
+    }
+
+    unsafe fn download(&self, from: u64, bytes: &mut [u8]) -> Result<()> {
+        let state = self.state()?;
+        let mut copy = || -> std::result::Result<(), DriverError> {
+            for (i, part) in bytes.chunks_mut(STAGING_BYTES).enumerate() {
+                // SAFETY: as in `upload`; the wait comes before the staging memory is read.
+                unsafe {
+                    let staged = std::slice::from_raw_parts_mut(state.staging.cast::<u8>(), part.len());
+                    result::memcpy_dtoh_async(staged, from + (i * STAGING_BYTES) as u64, state.stream)?;
+                    result::stream::synchronize(state.stream)?;
+                    part.copy_from_slice(staged);
+                }
+            }
+            Ok(())
+        };
+        copy().map_err(|e| failed("the GPU failed while it computed", e))
+    }
+
+    unsafe fn launch(&self, launch: &Launch, args: &mut Args) -> Result<()> {
+        let mut state = self.state()?;
+        let function = self.function(&mut state, launch)?;
+        let grid = (launch.grid[0], launch.grid[1], 1);
+        let block = (launch.block, 1, 1);
+        // SAFETY: the caller's.
+        unsafe { result::launch_kernel(function, grid, block, launch.shared_bytes, state.stream, &mut args.pointers()) }
+            .map_err(|e| failed(&format!("{} does not start", launch.kernel), e))
+    }
+
+    fn tensor_map(&self, matrix: &Tiled) -> Result<TensorMap> {
+        let mut map = MaybeUninit::<sys::CUtensorMap>::uninit();
+        let sizes = [matrix.columns as u64, matrix.rows as u64];
+        let (strides, boxes, steps) = ([matrix.columns as u64 * 2], [BOX_COLUMNS, matrix.box_rows], [1, 1]);
+        // SAFETY: the arrays have the lengths that two dimensions need; the address is of device memory.
+        let status = unsafe {
+            sys::cuTensorMapEncodeTiled(
+                map.as_mut_ptr(),
+                sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                2,
+                matrix.address as *mut c_void,
+                sizes.as_ptr(),
+                strides.as_ptr(),
+                boxes.as_ptr(),
+                steps.as_ptr(),
+                sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+                sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+                sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            )
+        };
+        status.result().map_err(|e| failed("the driver describes no matrix to the copy engine", e))?;
+        // SAFETY: the driver has filled it: 128 bytes.
+        Ok(TensorMap(unsafe { std::mem::transmute::<sys::CUtensorMap, [u8; 128]>(map.assume_init()) }))
+    }
+
+    fn finish(&self) -> Result<()> {
+        let state = self.state()?;
+        // SAFETY: the stream is there.
+        unsafe { result::stream::synchronize(state.stream) }.map_err(|e| failed("the GPU failed while it computed", e))
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if let Ok(state) = self.state() {
+            // SAFETY: nothing uses them after this; modules go with the context.
+            unsafe {
+                let _ = result::stream::synchronize(state.stream);
+                let _ = result::free_host(state.staging);
+                let _ = result::stream::destroy(state.stream);
+            }
+        }
+    }
+}

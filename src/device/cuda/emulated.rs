@@ -1,0 +1,149 @@
+//! The kernels on a CPU: the same launches, run by a shared library that emulates CUDA blocks (`kernels/emulation`).
+//!
+//! A feature of the build, for tests: it is slow and right. `make emulation` builds the library.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::HashMap;
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use libloading::{Library, Symbol};
+
+use super::device::CudaDevice;
+use super::runtime::{Args, Chip, Launch, Runtime, TensorMap, Tiled};
+use crate::error::{Error, Result};
+
+/// Names the library for `--device emulated`.
+pub const LIBRARY: &str = "MEMSLATE_EMULATION";
+const ALIGNMENT: usize = 256;
+
+type LaunchFn =
+    unsafe extern "C" fn(*const c_char, *const u32, *const u32, usize, *mut *mut c_void, u64, c_int, c_int) -> c_int;
+type MapFn = unsafe extern "C" fn(*mut c_void, *const c_void, u64, u64, u64, u32, u32);
+
+/// How blocks are scheduled.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Schedule {
+    /// 0 takes warps in turn, any other number at random.
+    pub seed: u64,
+    /// Asynchronous copies and products happen as late as they may.
+    pub late: bool,
+}
+
+pub struct Emulation {
+    library: Library,
+    chip: Chip,
+    schedule: Schedule,
+    /// Bytes by address.
+    memory: Mutex<HashMap<u64, usize>>,
+    /// Bytes that may be held at once.
+    limit: usize,
+}
+
+/// The emulation that [`LIBRARY`] names, as a chip of compute capability 8.0.
+pub fn open() -> Result<Arc<CudaDevice>> {
+    let path = std::env::var_os(LIBRARY).ok_or_else(|| {
+        Error::device(format!("{LIBRARY} is not set")).next("build the library with `make emulation` and name it")
+    })?;
+    Ok(Arc::new(CudaDevice::new("emulated", Arc::new(Emulation::new(Path::new(&path), (8, 0))?))))
+}
+
+impl Emulation {
+    pub fn new(library: &Path, capability: (u32, u32)) -> Result<Self> {
+        // SAFETY: the library is ours; its initialisers register the kernels.
+        let library = unsafe { Library::new(library) }.map_err(|e| {
+            Error::device("the emulation's library cannot be opened").at(library.display().to_string()).source(e)
+        })?;
+        let chip = Chip { name: "emulation".into(), capability, multiprocessors: 3, memory_bytes: 1 << 30 };
+        Ok(Emulation { library, chip, schedule: Schedule::default(), memory: Mutex::default(), limit: 1 << 30 })
+    }
+
+    pub fn scheduled(mut self, schedule: Schedule) -> Self {
+        self.schedule = schedule;
+        self
+    }
+
+    /// With so much memory.
+    pub fn limited(mut self, bytes: usize) -> Self {
+        self.limit = bytes;
+        self
+    }
+
+    fn symbol<T>(&self, name: &str) -> Result<Symbol<'_, T>> {
+        // SAFETY: the library's functions have these types.
+        unsafe { self.library.get(name.as_bytes()) }
+            .map_err(|e| Error::device(format!("the emulation's library has no {name}")).source(e))
+    }
+}
+
+fn layout(bytes: usize) -> Layout {
+    Layout::from_size_align(bytes, ALIGNMENT).expect("no allocation comes near the address space")
+}
+
+impl Runtime for Emulation {
+    fn chip(&self) -> &Chip {
+        &self.chip
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<u64> {
+        let mut memory = self.memory.lock().expect("no holder panics");
+        if memory.values().sum::<usize>() + bytes > self.limit {
+            return Err(Error::out_of_memory(format!("{bytes} bytes do not fit into the emulated device")));
+        }
+        // SAFETY: callers ask for a byte at least.
+        let address = unsafe { alloc_zeroed(layout(bytes)) } as u64;
+        memory.insert(address, bytes);
+        Ok(address)
+    }
+
+    unsafe fn release(&self, address: u64) {
+        if let Some(bytes) = self.memory.lock().expect("no holder panics").remove(&address) {
+            // SAFETY: it was allocated with this layout.
+            unsafe { dealloc(address as *mut u8, layout(bytes)) };
+        }
+    }
+
+    unsafe fn upload(&self, to: u64, bytes: &[u8]) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, bytes.len()) };
+        Ok(())
+    }
+
+    unsafe fn download(&self, from: u64, bytes: &mut [u8]) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe { std::ptr::copy_nonoverlapping(from as *const u8, bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    unsafe fn launch(&self, launch: &Launch, args: &mut Args) -> Result<()> {
+        let run: Symbol<LaunchFn> = self.symbol("kt_launch")?;
+        let name = CString::new(launch.kernel.as_str()).expect("kernels' names have no NUL");
+        let (grid, block) = ([launch.grid[0], launch.grid[1], 1], [launch.block, 1, 1]);
+        let late = c_int::from(self.schedule.late);
+        let (shared, seed) = (launch.shared_bytes as usize, self.schedule.seed);
+        let mut pointers = args.pointers();
+        // SAFETY: the caller's; the arrays outlive the call.
+        let missing = unsafe {
+            run(name.as_ptr(), grid.as_ptr(), block.as_ptr(), shared, pointers.as_mut_ptr(), seed, late, late)
+        };
+        if missing != 0 {
+            return Err(Error::internal(format!("the emulation has no kernel {}", launch.kernel)));
+        }
+        Ok(())
+    }
+
+    fn tensor_map(&self, matrix: &Tiled) -> Result<TensorMap> {
+        let make: Symbol<MapFn> = self.symbol("kt_tensor_map")?;
+        let mut map = TensorMap([0; 128]);
+        let Tiled { address, rows, columns, box_rows } = *matrix;
+        let (base, row_bytes) = (address as *const c_void, columns as u64 * 2);
+        // SAFETY: the map has the size and alignment that the function writes.
+        unsafe { make(map.0.as_mut_ptr().cast(), base, rows as u64, columns as u64, row_bytes, box_rows, 64) };
+        Ok(map)
+    }
+
+    fn finish(&self) -> Result<()> {
+        Ok(())
+    }
+}

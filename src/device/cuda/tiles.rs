@@ -1,0 +1,177 @@
+//! Which kernel multiplies: by chip and by the layer's shape, never by the number of rows, so that a row's bits do not
+//! depend on its batch. The choice is a committed table, `kernels/tiles.toml`.
+
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
+
+use super::runtime::Chip;
+
+/// A kernel for matrix products and what a launch of it needs; the numbers are those of the kernel's header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tile {
+    /// As the table and the kernel's name have it: `mma 128x128`.
+    pub name: &'static str,
+    pub module: &'static str,
+    /// What the kernel's name begins with, and how it ends.
+    pub prefix: &'static str,
+    pub rows: u32,
+    pub columns: u32,
+    pub block: u32,
+    pub shared_bytes: u32,
+    /// Operands come through the copy engine's descriptors, in boxes of so many rows.
+    pub boxes: Option<Boxes>,
+    /// The oldest compute capability that has the instructions, and the newest major version.
+    pub oldest: (u32, u32),
+    pub newest_major: u32,
+}
+
+/// Rows of a box of either operand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Boxes {
+    pub a: u32,
+    pub w: u32,
+}
+
+const fn mma(name: &'static str, rows: u32, columns: u32, block: u32, shared_bytes: u32) -> Tile {
+    Tile {
+        name,
+        module: "gemm",
+        prefix: "gemm",
+        rows,
+        columns,
+        block,
+        shared_bytes,
+        boxes: None,
+        oldest: (8, 0),
+        newest_major: u32::MAX,
+    }
+}
+
+/// All kernels for matrix products.
+pub const TILES: &[Tile] = &[
+    mma("mma 128x128", 128, 128, 128, 49_152),
+    mma("mma 128x256", 128, 256, 256, 98_304),
+    mma("mma 64x64", 64, 64, 128, 65_536),
+];
+
+/// The table.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table {
+    pub chip: Vec<ChipTiles>,
+}
+
+/// What one kind of chip uses.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChipTiles {
+    /// Compute capability.
+    pub capability: (u32, u32),
+    /// The tile of every layer that is not named.
+    pub tile: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layer: Vec<LayerTile>,
+}
+
+/// The tile of layers of one shape.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct LayerTile {
+    pub columns: usize,
+    pub depth: usize,
+    pub tile: String,
+}
+
+static TABLE: LazyLock<Table> = LazyLock::new(|| {
+    let text = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/tiles.toml"));
+    toml::from_str(text).expect("kernels/tiles.toml is checked by a test")
+});
+
+/// The committed table.
+pub fn table() -> &'static Table {
+    &TABLE
+}
+
+/// The tile of this name.
+pub fn named(name: &str) -> Option<Tile> {
+    TILES.iter().find(|t| t.name == name).copied()
+}
+
+impl ChipTiles {
+    /// The row of a chip: its own capability, else the newest of those before it.
+    pub fn of(chip: &Chip) -> &'static ChipTiles {
+        let older = table().chip.iter().filter(|c| c.capability <= chip.capability && c.runs_on(chip));
+        older.max_by_key(|c| c.capability).unwrap_or(&table().chip[0])
+    }
+
+    fn runs_on(&self, chip: &Chip) -> bool {
+        self.tiles().all(|t| t.runs_on(chip))
+    }
+
+    fn tiles(&self) -> impl Iterator<Item = Tile> {
+        self.layer.iter().map(|l| &l.tile).chain([&self.tile]).filter_map(|name| named(name))
+    }
+
+    /// The tile of a layer's shape.
+    pub fn tile(&self, columns: usize, depth: usize) -> Tile {
+        let own = self.layer.iter().find(|l| (l.columns, l.depth) == (columns, depth));
+        let tile = named(own.map_or(&self.tile, |l| &l.tile)).expect("kernels/tiles.toml is checked by a test");
+        if tile.takes(depth) { tile } else { named("mma 128x128").expect("it is in the list") }
+    }
+
+    /// Names the arithmetic: part of a model's hash.
+    pub fn plan(&self) -> String {
+        let layers = self.layer.iter().map(|l| format!(",{}x{}={}", l.columns, l.depth, l.tile));
+        format!("{}{}", self.tile, layers.collect::<String>()).replace(' ', "-")
+    }
+}
+
+impl Tile {
+    pub fn runs_on(&self, chip: &Chip) -> bool {
+        chip.capability >= self.oldest && chip.capability.0 <= self.newest_major
+    }
+
+    /// Whether the kernel can sum over so many values.
+    pub fn takes(&self, depth: usize) -> bool {
+        depth.is_multiple_of(if self.boxes.is_some() { 64 } else { 32 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chip(capability: (u32, u32)) -> Chip {
+        Chip { name: "test".into(), capability, multiprocessors: 1, memory_bytes: 0 }
+    }
+
+    #[test]
+    fn the_table_names_tiles_that_are_there_and_run_on_its_chips() {
+        for row in &table().chip {
+            for name in row.layer.iter().map(|l| &l.tile).chain([&row.tile]) {
+                let tile = named(name).unwrap_or_else(|| panic!("there is no tile {name:?}"));
+                assert!(tile.runs_on(&chip(row.capability)), "{name} on {:?}", row.capability);
+            }
+            assert!(row.layer.iter().all(|l| named(&l.tile).unwrap().takes(l.depth)), "{row:?}");
+        }
+    }
+
+    #[test]
+    fn every_chip_from_8_0_on_has_a_row_that_it_can_run() {
+        for capability in [(8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)] {
+            let row = ChipTiles::of(&chip(capability));
+            assert!(row.runs_on(&chip(capability)), "{capability:?}: {row:?}");
+        }
+        assert_eq!(ChipTiles::of(&chip((8, 6))).capability, (8, 0));
+    }
+
+    #[test]
+    fn a_shape_that_a_tile_cannot_take_gets_one_that_can() {
+        for row in &table().chip {
+            for (columns, depth) in [(1024, 1024), (96, 32), (8, 96), (4096, 1024)] {
+                assert!(row.tile(columns, depth).takes(depth));
+            }
+        }
+    }
+}
