@@ -13,7 +13,7 @@
 //   gelu(x) = max(x, 0) - m Phi(-m),   m = |x|,   Phi(-m) = 2^q(m),   q(m) = -1 + m p(m),
 //
 // p a polynomial of degree 6. log2 of Phi(-m) is smooth and nearly a parabola, so that few terms give it, and the tail keeps
-// its relative accuracy, which 1 + erf(x / sqrt 2) loses by cancellation. 13 operations, one of them 2^x. The coefficients
+// its relative accuracy, which 1 + erf(x / sqrt 2) loses by cancellation. 12 operations, one of them 2^x. The coefficients
 // are a minimax fit of q on [0, 6]. Error in f32: at most 7e-7; relative at most 7e-6 for |x| <= 6 (bf16 rounds to 2e-3);
 // below -6 both values are under 6e-9 in size. q decreases beyond 6 too, to -232 at 16: there m is cut, so that m Phi(-m)
 // is 0 and not infinity times 0. NaN stays NaN.
