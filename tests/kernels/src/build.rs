@@ -1,0 +1,1 @@
+//! Compiles libraries for the tests.
