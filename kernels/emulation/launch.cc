@@ -5,10 +5,34 @@
 #include "../kt.h"
 #include "../kt_hopper.h"
 
-#if __has_include("../embed.cu")
+#include "../attention.cu"
 #include "../embed.cu"
+#include "../gather.cu"
+#include "../gemm.cu"
+#include "../layer_norm.cu"
+#include "../pool.cu"
+#include "../score_head.cu"
+#include "../top_k.cu"
+
 KT_EXPORT(embed);
-#endif
+KT_EXPORT(layer_norm);
+KT_EXPORT(gather);
+KT_EXPORT(pool);
+KT_EXPORT(score_head);
+KT_EXPORT(top_k);
+
+KT_EXPORT(attention_32);
+KT_EXPORT(attention_64);
+
+KT_EXPORT(gemm_bias_64x64);
+KT_EXPORT(gemm_gelu_64x64);
+KT_EXPORT(gemm_residual_64x64);
+KT_EXPORT(gemm_bias_128x128);
+KT_EXPORT(gemm_gelu_128x128);
+KT_EXPORT(gemm_residual_128x128);
+KT_EXPORT(gemm_bias_128x256);
+KT_EXPORT(gemm_gelu_128x256);
+KT_EXPORT(gemm_residual_128x256);
 
 // 0, or 1 where there is no such kernel.
 extern "C" int kt_launch(const char* kernel, const unsigned grid[3], const unsigned block[3], size_t shared_bytes, void** args,
