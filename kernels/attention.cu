@@ -11,9 +11,12 @@
 //            once. Keys come in tiles of 64 from the sequence's first on, so that a row's bits depend on its sequence
 //            alone. scale_log2 = log2(e) / sqrt(DIM): exponentials are powers of two.
 // Cost       4 queries keys DIM operations a head (half of it when causal); q and out move once, k and v ceil(queries / 64)
-//            times, from L2 but for the first time. A tile of 64x64 takes 4,096 exponentials, 256 cycles of an A100's
-//            multiprocessor, beside 512 cycles of products (DIM 64): several blocks on it overlap the two.
-// Source     FlashAttention (Dao et al., 2022): softmax with a running maximum and sum, so that scores never leave registers.
+//            times, from L2 but for the first time. A 64x64 tile at DIM 64 takes, in cycles of an A100's multiprocessor,
+//            512 of products, 512 of ldmatrix (a warp's 16 queries share each load of keys and values: half a load a
+//            product), 128 of copies into shared memory and 256 of exponentials. These overlap where several blocks are
+//            on the multiprocessor (3 at DIM 64, 4 at DIM 32, by registers; 2 of DIM 64 in 100 KB of shared memory), so
+//            that shared memory is the bound: at best 0.8 of the products' peak.
+// Source     FlashAttention (Dao et al., 2022): softmax with a running maximum and sum; scores never leave registers.
 #include "quad.h"
 #include "tile.h"
 
@@ -22,24 +25,34 @@ namespace attention {
 constexpr int QUERIES = 64;  // of a block; 16 a warp
 constexpr int KEYS = 64;     // of a tile
 constexpr int THREADS = 128;
-constexpr float MINUS_INFINITY = -__builtin_huge_valf();
+
+KT_DEV float minus_infinity() {
+    return bf2f(bf16{0xff80});
+}
 
 KT_DEV int lesser(int a, int b) {
     return a < b ? a : b;
 }
 
-// What a block works on: queries and keys of one head of one sequence.
-struct Work {
-    const bf16* q;  // the block's first query
+// The kernel's arguments that are used throughout: constants, which take no registers.
+struct Tensors {
+    bf16* out;
+    const bf16* q;
     const bf16* k;
     const bf16* v;
-    bf16* out;
     int q_stride, kv_stride, out_stride;
-    int first;    // the block's first query, counted within the sequence
-    int queries;  // from there to the sequence's end; may be more than the block's
-    int keys;
     bool causal;
     float scale_log2;
+};
+
+// What a block works on: some queries and all keys of one head of one sequence.
+struct Work {
+    int column;     // where the head begins in a row
+    u32 query_row;  // of q and out: the block's first
+    u32 key_row;    // of k and v: the sequence's first
+    int first;      // the block's first query, counted within the sequence
+    int queries;    // from there to the sequence's end; may be more than the block's
+    int keys;
 };
 
 // The state of a warp's 16 queries. In an accumulator a lane holds rows lane / 4 ([0], [1]) and lane / 4 + 8 ([2], [3]):
@@ -79,10 +92,10 @@ KT_DEV void mask(Scores& scores, int end_low, int end_high, int lane) {
 #pragma unroll
     for (int j = 0; j < KEYS / 8; j++) {
         const int key = 8 * j + lane % 4 * 2;
-        if (key >= end_low) scores[j][0] = MINUS_INFINITY;
-        if (key + 1 >= end_low) scores[j][1] = MINUS_INFINITY;
-        if (key >= end_high) scores[j][2] = MINUS_INFINITY;
-        if (key + 1 >= end_high) scores[j][3] = MINUS_INFINITY;
+        if (key >= end_low) scores[j][0] = minus_infinity();
+        if (key + 1 >= end_low) scores[j][1] = minus_infinity();
+        if (key >= end_high) scores[j][2] = minus_infinity();
+        if (key + 1 >= end_high) scores[j][3] = minus_infinity();
     }
 }
 
@@ -97,8 +110,8 @@ KT_DEV float quad_sum(float x) {
 }
 
 // Scores become powers of two of their distance to the maximum so far; what was summed under a lower maximum is scaled.
-// The first tile holds a key that is seen, so the maximum is finite from then on and no power of infinity minus infinity
-// is taken; maxima start at minus infinity, whose power is 0.
+// Maxima start at minus infinity, whose power is 0. Each query sees a key of the first tile, so that the maximum is finite
+// from then on, and infinity is never taken from infinity.
 template <int DIM>
 KT_DEV void exponentials(Scores& scores, State<DIM>& state, float scale_log2) {
     float max_low = state.max_low;
@@ -159,35 +172,29 @@ KT_DEV void add_values(State<DIM>& state, const Scores& scores, const bf16* v, i
     }
 }
 
+// A tile of which `keys_left` keys are the sequence's; when causal, the warp's first query sees `diagonal` of them.
 template <int DIM>
-KT_DEV void attend_to_tile(State<DIM>& state, const u32 (&q)[DIM / 16][4], const bf16* k, const bf16* v, const Work& w,
-                           int first_key, int first_query, int lane) {
+KT_DEV void attend_to_tile(State<DIM>& state, const u32 (&q)[DIM / 16][4], const bf16* k, const bf16* v, const Tensors& t,
+                           int keys_left, int diagonal, int lane) {
     Scores scores;
     scores_of<DIM>(scores, q, k, lane);
-    const int keys_left = w.keys - first_key;
-#if BUG == 31
-    // Wrong: the diagonal is masked, a query does not see its own key.
-    const int diagonal = first_query - first_key;
-#else
-    const int diagonal = first_query - first_key + 1;  // how many keys of the tile the warp's first query sees
-#endif
-    const bool crosses_diagonal = w.causal && diagonal < KEYS;
+    const bool crosses_diagonal = t.causal && diagonal < KEYS;
     if (keys_left < KEYS || crosses_diagonal) {
         int end_low = keys_left;
         int end_high = keys_left;
-        if (w.causal) {
+        if (t.causal) {
             end_low = lesser(end_low, diagonal + lane / 4);
             end_high = lesser(end_high, diagonal + lane / 4 + 8);
         }
         mask(scores, end_low, end_high, lane);
     }
-    exponentials<DIM>(scores, state, w.scale_log2);
+    exponentials<DIM>(scores, state, t.scale_log2);
     add_values<DIM>(state, scores, v, lane);
 }
 
 // A quad stores 32 columns of a row at a time, 16 bytes a lane (quad.h). A sum of zero, of no keys, gives zeros; NaN stays.
 template <int DIM>
-KT_DEV void store(const State<DIM>& state, const Work& w, int warp_row, int lane) {
+KT_DEV void store(const State<DIM>& state, const Tensors& t, const Work& w, int warp_row, int lane) {
     const float sum_low = quad_sum(state.sum_low);
     const float sum_high = quad_sum(state.sum_high);
     const float divide_low = sum_low == 0.0f ? 0.0f : 1.0f / sum_low;
@@ -211,23 +218,30 @@ KT_DEV void store(const State<DIM>& state, const Work& w, int warp_row, int lane
                 pairs[i] = pack_bf16(out[2 * high] * divide, out[2 * high + 1] * divide);
             }
             quad_transpose(pairs, lane);
-            if (inside) store_16_bytes(w.out + (u64)row * w.out_stride + (d + lane % 4) * 8, pairs);
+            const u64 place = (u64)(w.query_row + row) * t.out_stride + w.column + (d + lane % 4) * 8;
+            if (inside) store_16_bytes(t.out + place, pairs);
         }
     }
 }
 
 template <int DIM>
-KT_DEV void copy_keys(bf16* k, bf16* v, const Work& w, int first, int thread) {
-    const u64 place = (u64)first * w.kv_stride;
-    copy_tile<KEYS, DIM, THREADS>(k, w.k + place, w.kv_stride, w.keys - first, DIM, thread);
-    // Zeros beyond the last key here too: their probabilities are zero, and zero times what lies there could be NaN.
-    copy_tile<KEYS, DIM, THREADS>(v, w.v + place, w.kv_stride, w.keys - first, DIM, thread);
+KT_DEV void copy_keys(bf16* k, bf16* v, const Tensors& t, const Work& w, int first, int thread) {
+    const u64 place = (u64)(w.key_row + first) * t.kv_stride + w.column;
+    copy_tile<KEYS, DIM, THREADS>(k, t.k + place, t.kv_stride, w.keys - first, DIM, thread);
+    // Zeros beyond the last key here too: probabilities are zero there, but zero times an infinity would be NaN.
+#if BUG == 38
+    // Wrong: values beyond the last key are copied as they are, and spoil the sums where they are not finite.
+    const int values_left = KEYS;
+#else
+    const int values_left = w.keys - first;
+#endif
+    copy_tile<KEYS, DIM, THREADS>(v, t.v + place, t.kv_stride, values_left, DIM, thread);
 }
 
 // How many tiles of keys the block's queries see.
-KT_DEV int tiles_seen(const Work& w) {
+KT_DEV int tiles_seen(const Work& w, bool causal) {
     const int all = (w.keys + KEYS - 1) / KEYS;
-    if (!w.causal) return all;
+    if (!causal) return all;
     const int last_query = w.first + lesser(w.queries, QUERIES) - 1;
 #if BUG == 33
     // Wrong: the tile on the diagonal is skipped with those to its right.
@@ -239,7 +253,7 @@ KT_DEV int tiles_seen(const Work& w) {
 
 // Shared memory: queries, then two buffers of keys, then two of values; one is copied into while the other is used.
 template <int DIM>
-KT_DEV void run(const Work& w) {
+KT_DEV void run(const Tensors& t, const Work& w) {
     KT_DYN_SMEM(bytes);
     constexpr int TILE = KEYS * DIM;
     bf16* const shared_q = (bf16*)bytes;
@@ -248,11 +262,12 @@ KT_DEV void run(const Work& w) {
     const int thread = threadIdx.x;
     const int lane = thread % 32;
     const int warp_row = thread / 32 * 16;
-    const int tiles = tiles_seen(w);
+    const int tiles = tiles_seen(w, t.causal);
 
-    copy_tile<QUERIES, DIM, THREADS>(shared_q, w.q, w.q_stride, w.queries, DIM, thread);
+    const u64 place = (u64)w.query_row * t.q_stride + w.column;
+    copy_tile<QUERIES, DIM, THREADS>(shared_q, t.q + place, t.q_stride, w.queries, DIM, thread);
     cp_async_commit();
-    if (tiles > 0) copy_keys<DIM>(shared_k, shared_v, w, 0, thread);
+    if (tiles > 0) copy_keys<DIM>(shared_k, shared_v, t, w, 0, thread);
     cp_async_commit();
     cp_async_wait<1>();
     __syncthreads();
@@ -261,15 +276,16 @@ KT_DEV void run(const Work& w) {
     for (int step = 0; step < DIM / 16; step++) load_a<DIM>(q[step], shared_q, warp_row, 2 * step, lane);
 
     State<DIM> state = {};
-    state.max_low = state.max_high = MINUS_INFINITY;
+    state.max_low = state.max_high = minus_infinity();
     // One query a sequence is common (the last layer needs no other): warps without a query only help with the copies.
     const bool has_queries = warp_row < w.queries;
     for (int tile = 0; tile < tiles; tile++) {
         const int buffer = tile % 2 * TILE;
-        const int next_buffer = TILE - buffer;
-#if BUG == 34  // Wrong: the copies of the next tile start before all threads have used the tile before, in the same buffer.
+        bf16* const next_k = shared_k + TILE - buffer;
+        bf16* const next_v = shared_v + TILE - buffer;
+#if BUG == 34  // Wrong: the next tile is copied into a buffer that other threads may still read.
         cp_async_wait<0>();
-        if (tile + 1 < tiles) copy_keys<DIM>(shared_k + next_buffer, shared_v + next_buffer, w, (tile + 1) * KEYS, thread);
+        if (tile + 1 < tiles) copy_keys<DIM>(next_k, next_v, t, w, (tile + 1) * KEYS, thread);
         cp_async_commit();
         __syncthreads();
 #else
@@ -283,52 +299,48 @@ KT_DEV void run(const Work& w) {
 #if BUG != 37  // Wrong: other threads' copies are read before they are there.
             __syncthreads();
 #endif
-        if (tile + 1 < tiles) copy_keys<DIM>(shared_k + next_buffer, shared_v + next_buffer, w, (tile + 1) * KEYS, thread);
+        if (tile + 1 < tiles) copy_keys<DIM>(next_k, next_v, t, w, (tile + 1) * KEYS, thread);
         cp_async_commit();
 #endif
         if (has_queries) {
-            attend_to_tile<DIM>(state, q, shared_k + buffer, shared_v + buffer, w, tile * KEYS, w.first + warp_row, lane);
+            const int first_key = tile * KEYS;
+#if BUG == 31
+            // Wrong: the diagonal is masked, so that a query does not see its own key.
+            const int diagonal = w.first + warp_row - first_key;
+#else
+            const int diagonal = w.first + warp_row - first_key + 1;
+#endif
+            attend_to_tile<DIM>(state, q, shared_k + buffer, shared_v + buffer, t, w.keys - first_key, diagonal, lane);
         }
     }
     cp_async_wait<0>();
-    store<DIM>(state, w, warp_row, lane);
+    store<DIM>(state, t, w, warp_row, lane);
 }
 
-template <int DIM>
-KT_DEV void find_work(bf16* out, const bf16* q, const bf16* k, const bf16* v, int q_stride, int kv_stride, int out_stride,
-                      const u32* q_starts, const u32* starts, const u32* tiles, int causal, float scale_log2) {
+KT_DEV Work find_work(const u32* q_starts, const u32* starts, const u32* tiles, int dim) {
     const u32 sequence = tiles[2 * blockIdx.x];
     const u32 first = tiles[2 * blockIdx.x + 1];
-    const u64 query = q_starts[sequence] + first;
-    const u64 key = starts[sequence];
-    const int head = blockIdx.y * DIM;
     Work w;
-    w.q = q + query * q_stride + head;
-    w.k = k + key * kv_stride + head;
-    w.v = v + key * kv_stride + head;
-    w.out = out + query * out_stride + head;
-    w.q_stride = q_stride;
-    w.kv_stride = kv_stride;
-    w.out_stride = out_stride;
+    w.column = blockIdx.y * dim;
+    w.query_row = q_starts[sequence] + first;
+    w.key_row = starts[sequence];
     w.first = first;
-    w.queries = q_starts[sequence + 1] - query;
-    w.keys = starts[sequence + 1] - key;
-    w.causal = causal != 0;
-    w.scale_log2 = scale_log2;
-    run<DIM>(w);
+    w.queries = q_starts[sequence + 1] - w.query_row;
+    w.keys = starts[sequence + 1] - w.key_row;
+    return w;
 }
 
 }  // namespace attention
 
-// Four blocks on a multiprocessor: at most 128 registers a thread.
-#define ATTENTION_KERNEL(NAME, DIM)                                                                                     \
-    KT_KERNEL void __launch_bounds__(128, 4)                                                                             \
+// BLOCKS on a multiprocessor bounds the registers of a thread.
+#define ATTENTION_KERNEL(NAME, DIM, BLOCKS)                                                                             \
+    KT_KERNEL void __launch_bounds__(attention::THREADS, BLOCKS)                                                         \
         NAME(bf16* __restrict__ out, const bf16* __restrict__ q, const bf16* __restrict__ k, const bf16* __restrict__ v, \
              int q_stride, int kv_stride, int out_stride, const u32* __restrict__ q_starts,                              \
              const u32* __restrict__ starts, const u32* __restrict__ tiles, int causal, float scale_log2) {              \
-        attention::find_work<DIM>(out, q, k, v, q_stride, kv_stride, out_stride, q_starts, starts, tiles, causal,        \
-                                  scale_log2);                                                                          \
+        const attention::Tensors t = {out, q, k, v, q_stride, kv_stride, out_stride, causal != 0, scale_log2};           \
+        attention::run<DIM>(t, attention::find_work(q_starts, starts, tiles, DIM));                                      \
     }
 
-ATTENTION_KERNEL(attention_32, 32)
-ATTENTION_KERNEL(attention_64, 64)
+ATTENTION_KERNEL(attention_32, 32, 4)
+ATTENTION_KERNEL(attention_64, 64, 3)

@@ -84,8 +84,8 @@ KT_DEV void copy_stage(bf16* stage, const Operands& o, Place place, int from, in
 #endif
     copy_tile<S::ROWS, S::DEPTH, S::THREADS>(stage, o.a + (u64)place.row * o.depth + from, o.depth, o.rows - place.row,
                                              left, thread);
-    copy_tile<S::COLUMNS, S::DEPTH, S::THREADS>(stage + S::ROWS * S::DEPTH, o.w + (u64)place.column * o.depth + from, o.depth,
-                                                o.columns - place.column, left, thread);
+    copy_tile<S::COLUMNS, S::DEPTH, S::THREADS>(stage + S::ROWS * S::DEPTH, o.w + (u64)place.column * o.depth + from,
+                                                o.depth, o.columns - place.column, left, thread);
 }
 
 // A warp's operands for one step of depth 16.
@@ -97,11 +97,12 @@ struct Fragments {
 
 template <class S>
 KT_DEV void load_fragments(Fragments<S>& f, const bf16* stage, int step, Place warp, int lane) {
+    const bf16* a = stage + warp.row * S::DEPTH;
+    const bf16* w = stage + (S::ROWS + warp.column) * S::DEPTH;
 #pragma unroll
-    for (int i = 0; i < S::WARP_ROWS / 16; i++) load_a<S::DEPTH>(f.a[i], stage, warp.row + 16 * i, 2 * step, lane);
-    const bf16* w = stage + S::ROWS * S::DEPTH;
+    for (int i = 0; i < S::WARP_ROWS / 16; i++) load_a<S::DEPTH>(f.a[i], a, 16 * i, 2 * step, lane);
 #pragma unroll
-    for (int j = 0; j < S::WARP_COLUMNS / 16; j++) load_b<S::DEPTH>(f.w[j], w, warp.column + 16 * j, 2 * step, lane);
+    for (int j = 0; j < S::WARP_COLUMNS / 16; j++) load_b<S::DEPTH>(f.w[j], w, 16 * j, 2 * step, lane);
 }
 
 template <class S>
@@ -151,30 +152,29 @@ KT_DEV void sum_products(Sums<S>& sums, bf16* shared, const Operands& o, Place b
     next_stage<S>();
 
     Fragments<S> fragments[2];
-    bf16* reading = shared;
-    bf16* writing = shared + (S::STAGES - 1) * S::STAGE;
-    bf16* const end = shared + S::STAGES * S::STAGE;
-    load_fragments<S>(fragments[0], reading, 0, warp, lane);
+    int reading = 0;
+    int writing = S::STAGES - 1;
+    load_fragments<S>(fragments[0], shared, 0, warp, lane);
     for (int tile = 0; tile < tiles; tile++) {
 #pragma unroll
         for (int step = 0; step < S::STEPS; step++) {
             if (step == S::STEPS - 1) {
                 // After the last tile this is a stage without meaning, whose fragments are not used.
                 next_stage<S>();
-                reading = reading + S::STAGE == end ? shared : reading + S::STAGE;
+                reading = reading + 1 == S::STAGES ? 0 : reading + 1;
             }
-            load_fragments<S>(fragments[(step + 1) % 2], reading, (step + 1) % S::STEPS, warp, lane);
+            load_fragments<S>(fragments[(step + 1) % 2], shared + reading * S::STAGE, (step + 1) % S::STEPS, warp, lane);
 #if BUG == 26
             // Wrong: copies into the stage that this step and others still read.
-            bf16* const target = reading;
+            const int target = reading;
 #else
-            bf16* const target = writing;
+            const int target = writing;
 #endif
             if (step == 0) {
                 const int ahead = tile + S::STAGES - 1;
-                if (ahead < tiles) copy_stage<S>(target, o, block, ahead * S::DEPTH, thread);
+                if (ahead < tiles) copy_stage<S>(shared + target * S::STAGE, o, block, ahead * S::DEPTH, thread);
                 cp_async_commit();
-                writing = writing + S::STAGE == end ? shared : writing + S::STAGE;
+                writing = writing + 1 == S::STAGES ? 0 : writing + 1;
             }
             multiply<S>(sums, fragments[step % 2]);
         }

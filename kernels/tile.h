@@ -25,7 +25,7 @@ KT_DEV int tile_place(int row, int chunk) {
 }
 
 // Starts the copy of a tile of ROWS rows by a block of THREADS. `from` is its first value in global memory, where rows are
-// `stride` values apart; rows and columns from `rows_left` and `columns_left` on become zeros (`columns_left` a multiple of 8).
+// `stride` values apart. Rows from `rows_left` on and columns from `columns_left` on, a multiple of 8, become zeros.
 template <int ROWS, int COLUMNS, int THREADS>
 KT_DEV void copy_tile(bf16* tile, const bf16* from, int stride, int rows_left, int columns_left, int thread) {
     constexpr int CHUNKS = COLUMNS / 8;
@@ -46,19 +46,19 @@ KT_DEV void copy_tile(bf16* tile, const bf16* from, int stride, int rows_left, i
 // The a operand: rows row..row + 16 and the 16 columns from chunk `chunk` on.
 template <int COLUMNS>
 KT_DEV void load_a(u32 (&a)[4], const bf16* tile, int row, int chunk, int lane) {
-    ldmatrix_x4(a, tile + row * COLUMNS + tile_place<COLUMNS>(lane % 16, chunk + lane / 16));
+    ldmatrix_x4(a, tile + tile_place<COLUMNS>(lane % 16, chunk + lane / 16) + row * COLUMNS);
 }
 
 // The b operands of two products from a tile that holds b transposed, as weights and keys are stored: rows row..row + 8
 // (b[0], b[1]) and row + 8..row + 16 (b[2], b[3]) are the columns of b, the 16 columns from `chunk` on its rows.
 template <int COLUMNS>
 KT_DEV void load_b(u32 (&b)[4], const bf16* tile, int row, int chunk, int lane) {
-    ldmatrix_x4(b, tile + row * COLUMNS + tile_place<COLUMNS>(lane % 8 + lane / 16 * 8, chunk + lane / 8 % 2));
+    ldmatrix_x4(b, tile + tile_place<COLUMNS>(lane % 8 + lane / 16 * 8, chunk + lane / 8 % 2) + row * COLUMNS);
 }
 
 // The b operands of two products from a tile that holds b itself: rows row..row + 16, columns of chunk `chunk` (b[0], b[1])
 // and of the next (b[2], b[3]).
 template <int COLUMNS>
 KT_DEV void load_b_from_rows(u32 (&b)[4], const bf16* tile, int row, int chunk, int lane) {
-    ldmatrix_x4_trans(b, tile + row * COLUMNS + tile_place<COLUMNS>(lane % 16, chunk + lane / 16));
+    ldmatrix_x4_trans(b, tile + tile_place<COLUMNS>(lane % 16, chunk + lane / 16) + row * COLUMNS);
 }
