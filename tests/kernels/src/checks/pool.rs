@@ -12,7 +12,7 @@ pub fn cases() -> Vec<Case> {
         Case::new(name, F32_BAR, move |device| {
             let mut worst = Worst::default();
             for &hidden in device.sizes(&[264, 8, 384, 1024], 2) {
-                one(device, device.sizes(&LENGTHS, 5), hidden, mean, Schedule::default(), &mut worst);
+                one(device, device.sizes(&LENGTHS, 3), hidden, mean, Schedule::default(), &mut worst);
             }
             worst
         })

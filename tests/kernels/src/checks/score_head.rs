@@ -56,8 +56,7 @@ fn one(device: &Device, count: usize, hidden: usize, deviation: f64, schedule: S
         .buffer(&projection_shift)
         .int(count)
         .int(hidden);
-    let shape =
-        Shape { grid: [blocks(count, ROWS_A_BLOCK), 1], block: 256, shared_bytes: ROWS_A_BLOCK * hidden * 2 };
+    let shape = Shape { grid: [blocks(count, ROWS_A_BLOCK), 1], block: 256, shared_bytes: ROWS_A_BLOCK * hidden * 2 };
     device.launch("score_head", shape, &arguments, schedule);
 
     let head = ScoreHead {

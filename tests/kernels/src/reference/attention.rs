@@ -77,7 +77,8 @@ mod tests {
     #[test]
     fn weights_are_exponentials_of_scaled_products() {
         let bf16s = |values: &[f64]| values.iter().map(|v| bf16::from_f64(*v)).collect::<Vec<_>>();
-        let (q, k, v) = (bf16s(&[2.0; 4]), bf16s(&[[0.25; 4], [0.0; 4]].concat()), bf16s(&[[1.0; 4], [0.0; 4]].concat()));
+        let (q, k, v) =
+            (bf16s(&[2.0; 4]), bf16s(&[[0.25; 4], [0.0; 4]].concat()), bf16s(&[[1.0; 4], [0.0; 4]].concat()));
         let inputs = Attention {
             q: &q,
             k: &k,

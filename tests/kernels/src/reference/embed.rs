@@ -14,9 +14,8 @@ pub fn embed(tables: &Embedding, tokens: &[u32], segments: &[u32], places: &[u32
     let hidden = tables.norm.gain.len();
     let at = |table: &[bf16], row: u32, i: usize| table[row as usize * hidden + i].to_f64();
     let row = |r: usize| {
-        let sum = |i| {
-            at(tables.words, tokens[r], i) + at(tables.positions, places[r], i) + at(tables.types, segments[r], i)
-        };
+        let sum =
+            |i| at(tables.words, tokens[r], i) + at(tables.positions, places[r], i) + at(tables.types, segments[r], i);
         tables.norm.row(&(0..hidden).map(sum).collect::<Vec<f64>>())
     };
     (0..tokens.len()).flat_map(row).collect()

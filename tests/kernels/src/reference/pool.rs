@@ -6,9 +6,8 @@ pub fn pool(x: &[bf16], starts: &[u32], hidden: usize, mean: bool) -> Vec<f64> {
     let sequence = |s: usize| {
         let first = starts[s] as usize;
         let end = if mean { starts[s + 1] as usize } else { first + 1 };
-        let column = |i: usize| {
-            (first..end).map(|row| x[row * hidden + i].to_f64()).sum::<f64>() / (end - first) as f64
-        };
+        let column =
+            |i: usize| (first..end).map(|row| x[row * hidden + i].to_f64()).sum::<f64>() / (end - first) as f64;
         let vector: Vec<f64> = (0..hidden).map(column).collect();
         let length = vector.iter().map(|v| v * v).sum::<f64>().sqrt().max(1e-12);
         vector.into_iter().map(move |v| v / length)
