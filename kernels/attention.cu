@@ -15,7 +15,7 @@
 //            512 of products, 512 of ldmatrix (a warp's 16 queries share each load of keys and values: half a load a
 //            product), 128 of copies into shared memory and 256 of exponentials. These overlap where several blocks are
 //            on the multiprocessor (3 at DIM 64, 4 at DIM 32, by registers; 2 of DIM 64 in 100 KB of shared memory), so
-//            that shared memory is the bound: at best 0.8 of the products' peak.
+//            that shared memory is the bound: at best 0.8 of the products' peak. Counted, not measured.
 // Source     FlashAttention (Dao et al., 2022): softmax with a running maximum and sum; scores never leave registers.
 #include "quad.h"
 #include "tile.h"

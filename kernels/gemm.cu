@@ -8,9 +8,9 @@
 //            tile      threads   stages x depth   dynamic shared bytes   blocks on a multiprocessor
 //            128x128   128       3 x 32           49,152                 2
 //            128x256   256       4 x 32           98,304                 1
-//            64x64     128       4 x 64           65,536                 2 (1 of 100 KB)
+//            64x64     128       4 x 64           65,536                 2 (1 where there are 100 KB, as on sm_89)
 //
-//            More than 48 KB (49,152) of dynamic shared memory must be asked for with a function attribute.
+//            More than 49,152 bytes of dynamic shared memory must be asked for with a function attribute.
 //            128x256 is for many rows and columns, 64x64 for so few tiles that larger ones would leave multiprocessors idle.
 // Numerics   Products of bf16 summed in f32, 16 at a time in the order of depth, rounded once. An element's bits depend on
 //            its row of a, its row of w, bias and residual alone: not on rows, nor on the tile, so tiles may be mixed.
@@ -28,7 +28,7 @@
 //
 // and 0.69 for 128x256 with 8 warps of 64x64. So warps are 64x64. Each holds 128 sums and 2 x 32 fragment registers a
 // thread, and eight warps fill a multiprocessor's registers: the two blocks of 128x128, or the one of 128x256. Independent
-// products (32 of them) and two warps a scheduler hide the latencies that more warps would.
+// products (32 a step) and two warps a scheduler hide the latencies that more warps would. Counted, not measured.
 #include "epilogue.h"
 #include "tile.h"
 
