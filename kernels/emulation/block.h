@@ -9,7 +9,6 @@
 #include <cstring>
 #include <functional>
 #include <utility>
-#include <vector>
 
 #include "fiber.h"
 
@@ -104,13 +103,17 @@ struct SharedVariable {
     const void* site;
     void* memory;
 };
+constexpr unsigned SHARED_VARIABLES = 16;
+constexpr size_t STATIC_SHARED_BYTES = 48 << 10;
 
 struct Block {
     dim3 index, size, grid;
     Context scheduler;
     u8* dynamic_shared = nullptr;
-    std::vector<SharedVariable> shared_variables;
-    std::vector<void*> garbage;  // shared memory to free when the launch is over
+    u8* static_shared = nullptr;
+    size_t static_bytes = 0;  // in use
+    SharedVariable shared_variables[SHARED_VARIABLES];
+    unsigned shared_variable_count = 0;
 
     Fiber* fibers = nullptr;
     unsigned threads = 0;
@@ -118,7 +121,7 @@ struct Block {
     unsigned warp_count = 0;
     unsigned alive = 0;
     unsigned at_barrier = 0;
-    char barrier_sync, exit_sync;
+    char start_sync, barrier_sync, exit_sync;
 
     bool random = false, late_copies = false, late_mma = false;
     u8 lane_order[32];
@@ -211,6 +214,9 @@ KT_QUIET inline void syncthreads() {
 KT_QUIET inline void run_thread() {
     switched(nullptr);
     Block* b = blk;
+#ifdef KT_TSAN
+    __tsan_acquire(&b->start_sync);
+#endif
     (*b->kernel)();
     Fiber* f = cur;
     Warp* w = f->warp;
@@ -226,24 +232,49 @@ KT_QUIET inline void run_thread() {
     die("an ended thread ran");
 }
 
-// --- Shared variables ---
+// --- Shared memory ---
 
 // Shared memory begins as NaN in every format that kernels use.
-KT_QUIET inline void* new_shared_memory(Block* b, size_t bytes) {
-    size_t room = (bytes + 127) / 128 * 128;
-    u8* memory = (u8*)aligned_alloc(128, room ? room : 128);
-    if (!memory) die("out of memory");
+KT_QUIET inline void fill_with_nan(void* memory, size_t bytes) {
     volatile u32* words = (volatile u32*)memory;  // volatile: no call of memset, which ThreadSanitizer would see
-    for (size_t i = 0; i < room / 4; i++) words[i] = 0xffffffff;
-    b->garbage.push_back(memory);
-    return memory;
+    for (size_t i = 0; i < bytes / 4; i++) words[i] = 0xffffffff;
 }
 
+constexpr size_t round_up_128(size_t bytes) {
+    return (bytes + 127) / 128 * 128;
+}
+
+// Static shared memory begins as poison to AddressSanitizer, and stays so between variables.
+KT_QUIET inline void allocate_shared_memory(Block* b, size_t dynamic_bytes) {
+    size_t room = round_up_128(dynamic_bytes);
+    b->dynamic_shared = (u8*)aligned_alloc(128, room ? room : 128);
+    b->static_shared = (u8*)aligned_alloc(128, STATIC_SHARED_BYTES + SHARED_VARIABLES * 128);
+    if (!b->dynamic_shared || !b->static_shared) die("out of memory");
+    fill_with_nan(b->dynamic_shared, room);
+#ifdef KT_ASAN
+    __asan_poison_memory_region(b->dynamic_shared + dynamic_bytes, room - dynamic_bytes);
+    __asan_poison_memory_region(b->static_shared, STATIC_SHARED_BYTES + SHARED_VARIABLES * 128);
+#endif
+    b->static_bytes = b->shared_variable_count = 0;
+}
+
+// The first thread to come to a variable makes it.
 KT_QUIET inline void* find_shared_variable(const void* site, size_t bytes) {
-    for (const SharedVariable& v : blk->shared_variables)
-        if (v.site == site) return v.memory;
-    blk->shared_variables.push_back({site, new_shared_memory(blk, bytes)});
-    return blk->shared_variables.back().memory;
+    Block* b = blk;
+    for (unsigned i = 0; i < b->shared_variable_count; i++)
+        if (b->shared_variables[i].site == site) return b->shared_variables[i].memory;
+    unsigned count = b->shared_variable_count++;
+    size_t at = b->static_bytes + count * 128;
+    b->static_bytes += round_up_128(bytes);
+    if (count == SHARED_VARIABLES) die("a block has more than 16 shared variables");
+    if (b->static_bytes > STATIC_SHARED_BYTES) die("a block has more than 48 KiB of static shared memory");
+    u8* memory = b->static_shared + at;
+#ifdef KT_ASAN
+    __asan_unpoison_memory_region(memory, bytes);
+#endif
+    fill_with_nan(memory, bytes);
+    b->shared_variables[count] = {site, memory};
+    return memory;
 }
 
 }  // namespace kt

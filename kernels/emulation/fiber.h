@@ -117,16 +117,14 @@ KT_QUIET inline void switch_context(Context* from, Context* to, bool last) {
     switched(from->fake_stack);
 }
 
-// Makes a context that begins with `entry` on an empty stack.
-KT_QUIET inline void prepare_context(Context* c, unsigned char* stack, void (*entry)()) {
+// Makes a context that begins with `entry` on an empty stack. To ThreadSanitizer it is the thread `tsan_fiber`.
+KT_QUIET inline void prepare_context(Context* c, unsigned char* stack, void* tsan_fiber, void (*entry)()) {
     c->stack = stack;
     c->stack_bytes = STACK_BYTES;
     c->fake_stack = nullptr;
+    c->tsan_fiber = tsan_fiber;
 #ifdef KT_ASAN
     __asan_unpoison_memory_region(stack, STACK_BYTES);
-#endif
-#ifdef KT_TSAN
-    c->tsan_fiber = __tsan_create_fiber(0);
 #endif
 #ifdef KT_UCONTEXT
     getcontext(&c->saved);

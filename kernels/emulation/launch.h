@@ -5,9 +5,11 @@
 #pragma once
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "block.h"
 
@@ -33,11 +35,19 @@ constexpr size_t MAX_SHARED_BYTES = 227 << 10;  // of a block on sm_90; sm_80 ha
     die("deadlock:", text);
 }
 
-KT_QUIET inline void prepare_block(Block& b, u8* stacks, size_t shared_bytes) {
+// What a thread runs on. The n-th block gives its thread i the place i + n: ThreadSanitizer, to which a place is a thread,
+// then reports what the same thread of two blocks does to the same data.
+struct Place {
+    u8* stack;
+    void* tsan_fiber;
+};
+
+KT_QUIET inline void prepare_block(Block& b, u64 block, const Place* places, u64 n) {
+    b.index.x = block % b.grid.x;
+    b.index.y = block / b.grid.x % b.grid.y;
+    b.index.z = block / b.grid.x / b.grid.y;
     b.alive = b.threads;
     b.at_barrier = 0;
-    b.shared_variables.clear();
-    b.dynamic_shared = (u8*)new_shared_memory(&b, shared_bytes);
     for (unsigned i = 0; i < b.warp_count; i++) {
         Warp& w = b.warps[i];
         unsigned lanes = b.threads - i * 32;
@@ -56,7 +66,8 @@ KT_QUIET inline void prepare_block(Block& b, u8* stacks, size_t shared_bytes) {
         f.position.z = i / b.size.x / b.size.y;
         f.first_copy = f.committed = f.last_copy = f.first_group = f.last_group = 0;
         f.wgmma_groups = 0;
-        prepare_context(&f.context, stacks + i * STACK_BYTES, run_thread);
+        const Place& place = places[(i + n) % b.threads];
+        prepare_context(&f.context, place.stack, place.tsan_fiber, run_thread);
     }
 }
 
@@ -112,26 +123,67 @@ KT_QUIET inline void run_block(Block& b, u64 seed) {
         die_of_deadlock(b);
     }
     blk = nullptr;
+    if (b.finish) b.finish(&b);
+}
+
+// An OS thread keeps its places from launch to launch.
+class Places {
+public:
+    const Place* at_least(unsigned threads) {
+        while (all.size() < threads) add();
+        return all.data();
+    }
+    Places() = default;
+    Places(const Places&) = delete;
+    ~Places() {
+        for (const Place& place : all) {
 #ifdef KT_TSAN
-    for (unsigned i = 0; i < b.threads; i++) __tsan_destroy_fiber(b.fibers[i].context.tsan_fiber);
+            __tsan_destroy_fiber(place.tsan_fiber);
 #endif
-}
+            munmap(place.stack - GUARD_BYTES, GUARD_BYTES + STACK_BYTES);
+        }
+    }
 
-// Fresh pages for each block under ThreadSanitizer, which would else see races between blocks that use a stack in turn.
-inline u8* map_stacks(unsigned threads) {
-    void* p = mmap(nullptr, STACK_BYTES * threads, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED) die("no memory for stacks");
+private:
+    static constexpr size_t GUARD_BYTES = 4096;  // faults where a stack overflows
+
+    void add() {
+        void* p = mmap(nullptr, GUARD_BYTES + STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (p == MAP_FAILED || mprotect(p, GUARD_BYTES, PROT_NONE)) die("no memory for stacks");
+        Place place{(u8*)p + GUARD_BYTES, nullptr};
+#ifdef KT_TSAN
+        place.tsan_fiber = __tsan_create_fiber(0);
+#endif
 #ifdef KT_VALGRIND
-    for (unsigned i = 0; i < threads; i++)
-        VALGRIND_STACK_REGISTER((u8*)p + i * STACK_BYTES, (u8*)p + (i + 1) * STACK_BYTES);
+        VALGRIND_STACK_REGISTER(place.stack, place.stack + STACK_BYTES);
 #endif
-    return (u8*)p;
-}
+        all.push_back(place);
+    }
 
-inline void free_shared_memory(Block& b) {
-    for (void* p : b.garbage) free(p);
-    b.garbage.clear();
-}
+    std::vector<Place> all;
+};
+
+// Shared memory of blocks that have ended. ThreadSanitizer needs fresh memory for each block: it would take two blocks
+// that use the same in turn for a race.
+class SharedMemory {
+public:
+    void allocate(Block& b, size_t dynamic_bytes) {
+#ifndef KT_TSAN
+        clear();
+#endif
+        allocate_shared_memory(&b, dynamic_bytes);
+        all.push_back(b.dynamic_shared);
+        all.push_back(b.static_shared);
+    }
+    void clear() {
+        for (void* p : all) free(p);
+        all.clear();
+    }
+    ~SharedMemory() { clear(); }
+
+private:
+    std::vector<void*> all;
+};
 
 // Blocks are not ordered with each other (ThreadSanitizer reports it where two of them touch the same data), and all end
 // before the launch does.
@@ -142,15 +194,17 @@ inline void launch(dim3 grid, dim3 size, size_t shared_bytes, const std::functio
     u64 blocks = (u64)grid.x * grid.y * grid.z;
     if (blocks == 0) die("an empty grid");
 
-    std::vector<Fiber> fibers(threads);
-    std::vector<Warp> warps((threads + 31) / 32);
+    static thread_local std::vector<Fiber> fibers;
+    static thread_local std::vector<Warp> warps;
+    fibers.resize(std::max<size_t>(fibers.size(), threads));
+    warps.resize(std::max<size_t>(warps.size(), (threads + 31) / 32));
     Block b;
     b.size = size;
     b.grid = grid;
     b.fibers = fibers.data();
     b.threads = threads;
     b.warps = warps.data();
-    b.warp_count = warps.size();
+    b.warp_count = (threads + 31) / 32;
     b.random = options.seed != 0;
     b.late_copies = options.late_copies;
     b.late_mma = options.late_mma;
@@ -162,27 +216,20 @@ inline void launch(dim3 grid, dim3 size, size_t shared_bytes, const std::functio
     std::vector<u64> order(b.random ? blocks : 0);
     for (u64 i = 0; i < order.size(); i++) order[i] = i;
     Random{options.seed}.shuffle(order.data(), order.size());
-    u8* stacks = map_stacks(threads);
+    static thread_local Places places;
+    SharedMemory shared;
     for (u64 i = 0; i < blocks; i++) {
         u64 block = b.random ? order[i] : i;
-        b.index.x = block % grid.x;
-        b.index.y = block / grid.x % grid.y;
-        b.index.z = block / grid.x / grid.y;
-        prepare_block(b, stacks, shared_bytes);
-        run_block(b, options.seed * 1000003 + block);
+        shared.allocate(b, shared_bytes);
+        prepare_block(b, block, places.at_least(threads), i);
 #ifdef KT_TSAN
-        munmap(stacks, STACK_BYTES * threads);
-        stacks = map_stacks(threads);
-#else
-        free_shared_memory(b);
+        __tsan_release(&b.start_sync);
 #endif
-        if (b.finish) b.finish(&b);
+        run_block(b, options.seed * 1000003 + block);
     }
 #ifdef KT_TSAN
     __tsan_acquire(&b.exit_sync);
 #endif
-    free_shared_memory(b);
-    munmap(stacks, STACK_BYTES * threads);
 }
 
 // --- Kernels by name ---
