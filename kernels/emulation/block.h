@@ -135,8 +135,10 @@ struct Block {
     struct Hopper* hopper = nullptr;
 };
 
-inline thread_local Block* blk = nullptr;
-inline thread_local Fiber* cur = nullptr;
+// Read at each step of a kernel: the model spares a call for each read in a shared library.
+#define KT_FAST_TLS __attribute__((tls_model("initial-exec")))
+inline thread_local Block* blk KT_FAST_TLS = nullptr;
+inline thread_local Fiber* cur KT_FAST_TLS = nullptr;
 
 // --- Waiting ---
 

@@ -128,10 +128,14 @@ struct Mma {
                 b.element[t + half * 8 + 1][g] = pair[1];
             }
         }
-        for (int m = 0; m < 16; m++) {
-            Row sum = {};
-            for (int k = 0; k < 16; k++) sum += a[m][k] * b.row[k];
-            c.row[m] = sum;
+        for (int m = 0; m < 16; m += 2) {  // two at a time: neither waits for the other's sum
+            Row first = {}, second = {};
+            for (int k = 0; k < 16; k++) {
+                first += a[m][k] * b.row[k];
+                second += a[m + 1][k] * b.row[k];
+            }
+            c.row[m] = first;
+            c.row[m + 1] = second;
         }
         for (int lane = 0; lane < 32; lane++) {
             const MmaIn& in = *(const MmaIn*)w->in[set][lane];
