@@ -1,0 +1,306 @@
+// mbarriers, TMA loads and wgmma on the CPU. Included by kt_hopper.h.
+//
+// Late copies: a TMA load lands only when every thread of the block waits. Late wgmma: a product reads its operands and
+// writes its accumulators only when its warpgroup waits for its group. Both are the latest that the hardware may choose.
+#pragma once
+#include <deque>
+
+#include "cpu.h"
+
+#define KT_GRID_CONST const
+
+namespace kt {
+
+// --- mbarriers ---
+
+// In the 8 bytes of the kernel's u64.
+struct Mbarrier {
+    u16 arrivals;  // of each phase
+    u16 pending;
+    u32 phase : 1;
+    int bytes : 31;  // that TMA has yet to bring
+};
+static_assert(sizeof(Mbarrier) == 8, "an mbarrier has 8 bytes");
+
+KT_QUIET inline void end_phase_if_complete(Mbarrier* bar) {
+    if (bar->pending || bar->bytes) return;
+    bar->pending = bar->arrivals;
+    bar->phase ^= 1;
+}
+
+KT_QUIET inline void start_barrier(u64* at, u32 arrivals) {
+    if ((uintptr_t)at & 7) die("misaligned mbarrier");
+    Mbarrier* bar = (Mbarrier*)at;
+    bar->arrivals = bar->pending = arrivals;
+    bar->phase = 0;
+    bar->bytes = 0;
+}
+
+KT_QUIET inline void arrive(u64* at, int bytes) {
+    Mbarrier* bar = (Mbarrier*)at;
+#ifdef KT_TSAN
+    __tsan_release(at);
+#endif
+    if (!bar->pending) die("more threads arrived at an mbarrier than it counts");
+    bar->bytes += bytes;
+    bar->pending--;
+    end_phase_if_complete(bar);
+}
+
+KT_QUIET inline bool in_phase(Fiber* f) {
+    return ((Mbarrier*)f->blocked_on)->phase == f->blocked_value;
+}
+
+KT_QUIET inline void wait_phase(u64* at, u32 parity) {
+    if (((Mbarrier*)at)->phase == parity) pause_while(in_phase, at, parity);
+#ifdef KT_TSAN
+    __tsan_acquire(at);
+#endif
+}
+
+// --- The block's asynchronous state ---
+
+struct Load {
+    void* shared;
+    TensorMap map;
+    int x, y;
+    u64* bar;
+};
+
+constexpr unsigned WARPGROUP = 128;
+
+struct Product {
+    const u8 *a = nullptr, *b = nullptr;
+    int accumulate = 0;
+    u32 group = 0;
+    void (*run)(const Product&) = nullptr;
+    float* d[WARPGROUP];
+};
+
+struct Warpgroup {
+    u32 arrived = 0;
+    u64 generation = 0;
+    Product next;
+    std::deque<Product> late;
+};
+
+struct Hopper {
+    std::deque<Load> loads;
+    Warpgroup warpgroups[1024 / WARPGROUP];
+    char load_sync;
+};
+
+bool land_one_load(Block* b);
+void finish_hopper(Block* b);
+
+KT_QUIET inline Hopper* hopper() {
+    Block* b = blk;
+    if (!b->hopper) {
+        b->hopper = new Hopper;
+        b->advance = land_one_load;
+        b->finish = finish_hopper;
+    }
+    return b->hopper;
+}
+
+KT_QUIET inline void finish_hopper(Block* b) {
+    if (!b->hopper->loads.empty()) die("a block ended with TMA loads under way");
+    for (const Warpgroup& g : b->hopper->warpgroups)
+        if (!g.late.empty()) die("a block ended with wgmma under way");
+    delete b->hopper;
+    b->hopper = nullptr;
+    b->advance = nullptr;
+    b->finish = nullptr;
+}
+
+// --- TMA ---
+
+// Where the 128-byte swizzle puts an address. Tiles begin at multiples of 1,024 bytes.
+inline uintptr_t swizzled(uintptr_t at) {
+    return at ^ (at >> 7 & 7) << 4;
+}
+
+KT_QUIET inline void count_bytes(u64* at, int bytes) {
+    Mbarrier* bar = (Mbarrier*)at;
+#ifdef KT_TSAN
+    __tsan_release(at);
+#endif
+    bar->bytes -= bytes;
+    end_phase_if_complete(bar);
+}
+
+inline void land(const Load& load) {
+    const u8* base = (const u8*)load.map.w[0];
+    const long rows = load.map.w[1], columns = load.map.w[2], row_bytes = load.map.w[3];
+    const int box_rows = load.map.w[4], box_columns = load.map.w[5];
+    if ((uintptr_t)load.shared & 1023) die("a TMA tile begins at a multiple of 1,024 bytes");
+    for (int r = 0; r < box_rows; r++) {
+        long row = load.y + r;
+        const u16* from = (const u16*)(base + row * row_bytes);
+        for (int c = 0; c < box_columns; c += 8) {
+            u16* to = (u16*)swizzled((uintptr_t)load.shared + r * 128 + c * 2);
+            for (int i = 0; i < 8; i++) {
+                long column = load.x + c + i;
+                bool inside = row >= 0 && row < rows && column >= 0 && column < columns;
+                to[i] = inside ? from[column] : 0;
+            }
+        }
+    }
+    count_bytes(load.bar, box_rows * box_columns * 2);
+}
+
+inline bool land_one_load(Block* b) {
+    Hopper* h = b->hopper;
+    if (h->loads.empty()) return false;
+#ifdef KT_TSAN
+    __tsan_acquire(&h->load_sync);
+#endif
+    Load load = h->loads.front();
+    h->loads.pop_front();
+    land(load);
+    return true;
+}
+
+KT_QUIET inline bool delay(const Load& load) {
+    if (!blk->late_copies) return false;
+    Hopper* h = hopper();
+#ifdef KT_TSAN
+    __tsan_release(&h->load_sync);
+#endif
+    h->loads.push_back(load);
+    return true;
+}
+
+// --- wgmma ---
+
+inline float operand(const u8* tile, int row, int k) {
+    return bits_to_float((u32) * (const u16*)swizzled((uintptr_t)tile + row * 128 + k * 2) << 16);
+}
+
+// Accumulators lie on the stacks of other threads, which ThreadSanitizer must not take for shared data.
+template <int N>
+KT_QUIET inline void store_product(const Product& p, const float (&c)[64][N]) {
+    for (unsigned thread = 0; thread < WARPGROUP; thread++) {
+        int row = thread / 32 * 16 + thread % 32 / 4, column = thread % 4 * 2;
+        float* d = p.d[thread];
+        for (int j = 0; j < N / 8; j++)
+            for (int h = 0; h < 4; h++) {
+                float value = c[row + h / 2 * 8][j * 8 + column + h % 2];
+                d[4 * j + h] = p.accumulate ? d[4 * j + h] + value : value;
+            }
+    }
+}
+
+template <int N>
+inline void run_product(const Product& p) {
+    static thread_local float a[64][16], b[16][N], c[64][N];
+    for (int m = 0; m < 64; m++)
+        for (int k = 0; k < 16; k++) a[m][k] = operand(p.a, m, k);
+    for (int n = 0; n < N; n++)
+        for (int k = 0; k < 16; k++) b[k][n] = operand(p.b, n, k);
+    for (int m = 0; m < 64; m++) {
+        for (int n = 0; n < N; n++) c[m][n] = 0;
+        for (int k = 0; k < 16; k++)
+            for (int n = 0; n < N; n++) c[m][n] += a[m][k] * b[k][n];
+    }
+    store_product<N>(p, c);
+}
+
+KT_QUIET inline bool in_generation(Fiber* f) {
+    return ((Warpgroup*)f->blocked_on)->generation == f->blocked_value;
+}
+
+// The last of the 128 threads to come starts the product.
+template <int N>
+KT_QUIET inline void multiply(float* d, const u8* a, const u8* b, int accumulate) {
+    static_assert(N % 8 == 0 && N >= 8 && N <= 256, "shapes of wgmma");
+    Fiber* f = cur;
+    Warpgroup& g = hopper()->warpgroups[f->index / WARPGROUP];
+    Product& p = g.next;
+    if (g.arrived && (p.a != a || p.b != b || p.accumulate != accumulate || p.run != run_product<N>))
+        die("threads of one warpgroup reached different wgmma");
+    p.a = a;
+    p.b = b;
+    p.accumulate = accumulate;
+    p.group = f->wgmma_groups;
+    p.run = run_product<N>;
+    p.d[f->index % WARPGROUP] = d;
+    if (++g.arrived < WARPGROUP) {
+        pause_while(in_generation, &g, g.generation);
+        return;
+    }
+    g.arrived = 0;
+    g.generation++;
+    if (blk->late_mma)
+        g.late.push_back(p);
+    else
+        p.run(p);
+}
+
+KT_QUIET inline bool take_product(u32 keep, Product& p) {
+    Warpgroup& g = hopper()->warpgroups[cur->index / WARPGROUP];
+    if (g.late.empty() || (int)(cur->wgmma_groups - keep - g.late.front().group) <= 0) return false;
+    p = g.late.front();
+    g.late.pop_front();
+    return true;
+}
+
+inline void wait_products(u32 keep) {
+    Product p;
+    while (take_product(keep, p)) p.run(p);
+    asm volatile("" ::: "memory");  // another thread may have written this one's accumulators
+}
+
+}  // namespace kt
+
+// --- The kernels' names ---
+
+KT_DEV void mbar_init(u64* bar, u32 arrivals) {
+    kt::start_barrier(bar, arrivals);
+}
+
+KT_DEV void mbar_init_fence() {}
+
+KT_DEV void mbar_arrive(u64* bar) {
+    kt::arrive(bar, 0);
+    kt::be_late();
+}
+
+KT_DEV void mbar_expect_tx(u64* bar, u32 bytes) {
+    kt::arrive(bar, bytes);
+}
+
+KT_DEV void mbar_wait(u64* bar, u32 parity) {
+    kt::wait_phase(bar, parity);
+}
+
+KT_DEV void tma_load_2d(void* shared, const TensorMap* map, int x, int y, u64* bar) {
+    kt::Load load{shared, *map, x, y, bar};
+    if (!kt::delay(load)) kt::land(load);
+}
+
+typedef const u8* WgDesc;
+
+KT_DEV WgDesc wg_desc(const void* tile) {
+    if ((uintptr_t)tile & 1023) kt::die("a wgmma tile begins at a multiple of 1,024 bytes");
+    return (const u8*)tile;
+}
+
+KT_DEV WgDesc wg_step(WgDesc tile, int k) {
+    return tile + k * 32;
+}
+
+KT_DEV void wg_fence() {}
+
+KT_DEV void wg_commit() {
+    kt::cur->wgmma_groups++;
+}
+
+template <int N>
+KT_DEV void wg_wait() {
+    kt::wait_products(N);
+}
+
+KT_DEV void wgmma_m64n64k16(float (&d)[32], WgDesc a, WgDesc b, int accumulate) {
+    kt::multiply<64>(d, a, b, accumulate);
+}

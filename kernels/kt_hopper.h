@@ -1,0 +1,110 @@
+// What sm_90a adds: mbarriers, loads by the tensor memory accelerator (TMA), and products of a whole warpgroup (wgmma).
+// On the CPU the same names come from emulation/hopper.h.
+//
+// Tiles in shared memory have rows of 64 bf16 (128 bytes), with the 128-byte swizzle that TMA writes and wgmma reads:
+// bits 4 to 6 of an address are xored with bits 7 to 9. A tile begins at a multiple of 1,024 bytes.
+#pragma once
+#include "kt.h"
+
+// On the GPU a CUtensorMap. On the CPU {base, rows, columns, bytes of a row, box rows, box columns}.
+struct alignas(64) TensorMap {
+    u64 w[16];
+};
+
+#ifdef KT_GPU
+
+// Qualifies a tensor map that is a kernel's argument, so that its address can be taken.
+#define KT_GRID_CONST const __grid_constant__
+
+// --- mbarriers: a count of arrivals and of bytes, and a phase that flips when both are complete ---
+
+KT_DEV void mbar_init(u64* bar, u32 arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0],%1;" ::"r"(kt_smem(bar)), "r"(arrivals) : "memory");
+}
+
+// Makes mbar_init visible to TMA; a __syncthreads() must follow for the other threads.
+KT_DEV void mbar_init_fence() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+KT_DEV void mbar_arrive(u64* bar) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _,[%0];" ::"r"(kt_smem(bar)) : "memory");
+}
+
+// Arrives, and adds `bytes` to what TMA has yet to bring before the phase is complete.
+KT_DEV void mbar_expect_tx(u64* bar, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _,[%0],%1;" ::"r"(kt_smem(bar)), "r"(bytes) : "memory");
+}
+
+// Waits for the end of the phase of this parity: 0 for the first, 1 for the second, and so on. Parity 1 of a new
+// barrier does not wait.
+KT_DEV void mbar_wait(u64* bar, u32 parity) {
+    u32 done;
+    do {
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p,[%1],%2; selp.u32 %0,1,0,p; }"
+                     : "=r"(done)
+                     : "r"(kt_smem(bar)), "r"(parity)
+                     : "memory");
+    } while (!done);
+}
+
+// --- TMA ---
+
+// The map's box at column x, row y, into `shared`; zeros outside of the matrix. One thread asks; `bar` counts the bytes.
+KT_DEV void tma_load_2d(void* shared, const TensorMap* map, int x, int y, u64* bar) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0],[%1,{%2,%3}],[%4];" ::"r"(
+            kt_smem(shared)),
+        "l"(map), "r"(x), "r"(y), "r"(kt_smem(bar))
+        : "memory");
+}
+
+// --- wgmma: all 128 threads of a warpgroup call each of these ---
+
+// Where an operand lies: address / 16, 1,024 bytes between groups of 8 rows, 128-byte swizzle.
+typedef u64 WgDesc;
+
+KT_DEV WgDesc wg_desc(const void* tile) {
+    return (u64)((kt_smem(tile) & 0x3ffff) >> 4) | (1ull << 16) | (64ull << 32) | (1ull << 62);
+}
+
+// The k-th 16 columns of a tile (k < 4).
+KT_DEV WgDesc wg_step(WgDesc tile, int k) {
+    return tile + (u64)(k * 32 >> 4);
+}
+
+// Orders register writes of the accumulators before the products that follow.
+KT_DEV void wg_fence() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+KT_DEV void wg_commit() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+// Waits until at most N groups are under way.
+template <int N>
+KT_DEV void wg_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+}
+
+// d (64, 64) = a (64, 16) b (64, 16)^T, added to d where `accumulate` is not 0. Reads a and b until wg_wait says otherwise.
+KT_DEV void wgmma_m64n64k16(float (&d)[32], WgDesc a, WgDesc b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p,%34,0; "
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+        "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31},"
+        "%32,%33,p,1,1,0,0; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
+          "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
+          "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
+          "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : "l"(a), "l"(b), "r"(accumulate));
+}
+
+#else
+
+#include "emulation/hopper.h"
+
+#endif
