@@ -205,7 +205,10 @@ fn what_the_kernels_cannot_run_is_refused_by_name() {
     wide.precision = crate::config::Precision::Int8;
     refused(&wide, &["int8", "bf16"]);
     let mut odd = weights("xlmr_wide");
-    odd.set("encoder.layer.1.output.dense.weight", Tensor { shape: vec![256, 128], values: vec![0.0; 256 * 128].into() });
+    odd.set(
+        "encoder.layer.1.output.dense.weight",
+        Tensor { shape: vec![256, 128], values: vec![0.0; 256 * 128].into() },
+    );
     refused(&odd, &["encoder.layer.1.output.dense.weight", "[256, 128]", "[128, 256]"]);
     let model = device.load(&weights("xlmr_wide"), Head::Embed).unwrap();
     let long = vec![5; 65];
