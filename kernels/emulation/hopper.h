@@ -148,6 +148,8 @@ KT_QUIET inline void finish_hopper(Block* b) {
 
 // --- TMA ---
 
+constexpr int BOX_COLUMNS = 64;  // 128 bytes, as the swizzle asks
+
 // Where the 128-byte swizzle puts an address. Tiles begin at multiples of 1,024 bytes.
 inline uintptr_t swizzled(uintptr_t at) {
     return at ^ (at >> 7 & 7) << 4;
@@ -162,24 +164,27 @@ KT_QUIET inline void count_bytes(u64* at, int bytes) {
     end_phase_if_complete(bar);
 }
 
-inline void land(const Load& load) {
-    const u8* base = (const u8*)load.map.w[0];
-    const long rows = load.map.w[1], columns = load.map.w[2], row_bytes = load.map.w[3];
-    const int box_rows = load.map.w[4], box_columns = load.map.w[5];
-    if ((uintptr_t)load.shared & 1023) die("a TMA tile begins at a multiple of 1,024 bytes");
+// A box of bf16 into a tile. A sanitizer sees what it reads and writes.
+inline void copy_box(void* tile, const u8* base, long rows, long columns, long row_bytes, int box_rows, int x, int y) {
+    if ((uintptr_t)tile & 1023) die("a TMA tile begins at a multiple of 1,024 bytes");
     for (int r = 0; r < box_rows; r++) {
-        long row = load.y + r;
-        const u16* from = (const u16*)(base + row * row_bytes);
-        for (int c = 0; c < box_columns; c += 8) {
-            u16* to = (u16*)swizzled((uintptr_t)load.shared + r * 128 + c * 2);
+        long row = (long)y + r;
+        bool row_inside = row >= 0 && row < rows;
+        for (int c = 0; c < BOX_COLUMNS; c += 8) {
+            u16* to = (u16*)swizzled((uintptr_t)tile + r * 128 + c * 2);
             for (int i = 0; i < 8; i++) {
-                long column = load.x + c + i;
-                bool inside = row >= 0 && row < rows && column >= 0 && column < columns;
-                to[i] = inside ? from[column] : 0;
+                long column = (long)x + c + i;
+                bool inside = row_inside && column >= 0 && column < columns;
+                to[i] = inside ? *(const u16*)(base + row * row_bytes + column * 2) : 0;
             }
         }
     }
-    count_bytes(load.bar, box_rows * box_columns * 2);
+}
+
+KT_QUIET inline void land(const Load& load) {
+    const u64* map = load.map.w;
+    copy_box(load.shared, (const u8*)map[0], map[1], map[2], map[3], map[4], load.x, load.y);
+    count_bytes(load.bar, (int)map[4] * BOX_COLUMNS * 2);
 }
 
 KT_QUIET inline bool land_one_load(Block* b) {

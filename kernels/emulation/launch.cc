@@ -52,6 +52,6 @@ extern "C" void kt_tensor_map(void* map, const void* base, uint64_t rows, uint64
                               uint32_t box_columns) {
     if ((uintptr_t)map & 63) kt::die("a tensor map begins at a multiple of 64 bytes");
     if ((uintptr_t)base & 15 || row_bytes & 15) kt::die("a matrix for TMA and its rows begin at multiples of 16 bytes");
-    if (box_columns != 64 || box_rows == 0 || box_rows > 256) kt::die("a box has 64 columns and 1 to 256 rows");
+    if (box_columns != kt::BOX_COLUMNS || box_rows == 0 || box_rows > 256) kt::die("a box has 64 columns and 1 to 256 rows");
     *(TensorMap*)map = {{(u64)base, rows, columns, row_bytes, box_rows, box_columns}};
 }
