@@ -59,6 +59,8 @@ const PLANTED: &[(u32, Shows, &str)] = &[
     (36, Plainly, "attention_64/lengths"),
     (37, Plainly, "attention_32/schedules"),
     (37, AsRace, "attention_32/schedules"),
+    (38, Plainly, "attention_64/spoiled_neighbour"),
+    (38, OutOfBounds, "attention_64/lengths"),
 ];
 
 #[test]
