@@ -61,6 +61,20 @@ const PLANTED: &[(u32, Shows, &str)] = &[
     (37, AsRace, "attention_32/schedules"),
     (38, Plainly, "attention_64/spoiled_neighbour"),
     (38, OutOfBounds, "attention_64/lengths"),
+    (40, Plainly, "gemm90_bias_128x128/schedules"),
+    (41, Plainly, "gemm90_bias_128x128/schedules"),
+    (42, Plainly, "gemm90_bias_128x128/schedules"),
+    (43, Plainly, "gemm90_bias_128x256/schedules"),
+    (44, Plainly, "gemm90_bias_128x128/sizes"),
+    (45, Plainly, "gemm90_gelu_128x128/sizes"),
+    (45, OutOfBounds, "gemm90_bias_128x128/sizes"),
+    (46, Plainly, "gemm90_residual_128x128/sizes"),
+    (46, AsRace, "gemm90_bias_128x128/sizes"),
+    (47, Plainly, "gemm90_bias_128x128/many_tiles"),
+    (48, Plainly, "gemm90_bias_128x256/any_grid"),
+    (49, Plainly, "gemm90_bias_128x128/any_grid"),
+    (50, Plainly, "gemm90_bias_128x128/sizes"),
+    (51, Plainly, "gemm90_bias_128x128/schedules"),
 ];
 
 #[test]
