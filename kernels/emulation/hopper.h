@@ -351,3 +351,21 @@ KT_DEV void wg_wait() {
 KT_DEV void wgmma_m64n64k16(float (&d)[32], WgDesc a, WgDesc b, int accumulate) {
     kt::multiply<64>(d, a, b, accumulate);
 }
+
+KT_DEV void wgmma_m64n128k16(float (&d)[64], WgDesc a, WgDesc b, int accumulate) {
+    kt::multiply<128>(d, a, b, accumulate);
+}
+
+KT_DEV void wgmma_m64n256k16(float (&d)[128], WgDesc a, WgDesc b, int accumulate) {
+    kt::multiply<256>(d, a, b, accumulate);
+}
+
+template <int N>
+KT_DEV void fewer_registers() {
+    static_assert(N % 8 == 0 && N >= 24 && N <= 256, "setmaxnreg takes multiples of 8 from 24 to 256");
+}
+
+template <int N>
+KT_DEV void more_registers() {
+    fewer_registers<N>();
+}

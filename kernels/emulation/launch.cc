@@ -9,6 +9,7 @@
 #include "../embed.cu"
 #include "../gather.cu"
 #include "../gemm.cu"
+#include "../gemm_sm90.cu"
 #include "../layer_norm.cu"
 #include "../pool.cu"
 #include "../score_head.cu"
@@ -33,6 +34,13 @@ KT_EXPORT(gemm_residual_128x128);
 KT_EXPORT(gemm_bias_128x256);
 KT_EXPORT(gemm_gelu_128x256);
 KT_EXPORT(gemm_residual_128x256);
+
+KT_EXPORT(gemm90_bias_128x128);
+KT_EXPORT(gemm90_gelu_128x128);
+KT_EXPORT(gemm90_residual_128x128);
+KT_EXPORT(gemm90_bias_128x256);
+KT_EXPORT(gemm90_gelu_128x256);
+KT_EXPORT(gemm90_residual_128x256);
 
 // 0, or 1 where there is no such kernel.
 extern "C" int kt_launch(const char* kernel, const unsigned grid[3], const unsigned block[3], size_t shared_bytes, void** args,
