@@ -83,6 +83,7 @@ pub fn cases(kernel: &str) -> Result<Vec<Case>, String> {
         // The last layer asks for the first row of each sequence alone.
         case("one_query", vec![of_queries(&[1; 5])]),
         case("other_queries", vec![of_queries(&[2, 70, 0, 64, 129])]),
+        case("no_keys", vec![Batch { queries: Some(vec![7, 65, 2]), ..Batch::of(&[7, 0, 64]) }]),
         // Peaked: one key has nearly all the weight, and the largest score changes from tile to tile.
         case("peaked", vec![scaled((0.0, 8.0), (0.0, 4.0))]),
         // All scores are far below 0, and far above.
