@@ -59,6 +59,20 @@ KT_DEV void tma_load_2d(void* shared, const TensorMap* map, int x, int y, u64* b
         : "memory");
 }
 
+// --- Registers: all 128 threads of a warpgroup call these, once each ---
+
+// Bounds the registers of a thread from here on. A block starts with equally many for all its threads; a warpgroup that
+// needs few gives the rest back, and one that needs more waits for them. N is a multiple of 8 from 24 to 256.
+template <int N>
+KT_DEV void fewer_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+template <int N>
+KT_DEV void more_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+
 // --- wgmma: all 128 threads of a warpgroup call each of these ---
 
 // Where an operand lies: address / 16, 1,024 bytes between groups of 8 rows, 128-byte swizzle.
@@ -100,6 +114,45 @@ KT_DEV void wgmma_m64n64k16(float (&d)[32], WgDesc a, WgDesc b, int accumulate) 
           "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
           "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
           "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : "l"(a), "l"(b), "r"(accumulate));
+}
+
+// Eight sums as operands that are read and written.
+#define KT_SUMS_8(d, i)                                                                                                 \
+    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+
+// The same, d (64, 128) and b (128, 16).
+KT_DEV void wgmma_m64n128k16(float (&d)[64], WgDesc a, WgDesc b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p,%66,0; "
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+        "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+        "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+        "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63},"
+        "%64,%65,p,1,1,0,0; }"
+        : KT_SUMS_8(d, 0), KT_SUMS_8(d, 8), KT_SUMS_8(d, 16), KT_SUMS_8(d, 24), KT_SUMS_8(d, 32), KT_SUMS_8(d, 40),
+          KT_SUMS_8(d, 48), KT_SUMS_8(d, 56)
+        : "l"(a), "l"(b), "r"(accumulate));
+}
+
+// The same, d (64, 256) and b (256, 16).
+KT_DEV void wgmma_m64n256k16(float (&d)[128], WgDesc a, WgDesc b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p,%130,0; "
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 "
+        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+        "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+        "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+        "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,"
+        "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"
+        "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,"
+        "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"
+        "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127},"
+        "%128,%129,p,1,1,0,0; }"
+        : KT_SUMS_8(d, 0), KT_SUMS_8(d, 8), KT_SUMS_8(d, 16), KT_SUMS_8(d, 24), KT_SUMS_8(d, 32), KT_SUMS_8(d, 40),
+          KT_SUMS_8(d, 48), KT_SUMS_8(d, 56), KT_SUMS_8(d, 64), KT_SUMS_8(d, 72), KT_SUMS_8(d, 80), KT_SUMS_8(d, 88),
+          KT_SUMS_8(d, 96), KT_SUMS_8(d, 104), KT_SUMS_8(d, 112), KT_SUMS_8(d, 120)
         : "l"(a), "l"(b), "r"(accumulate));
 }
 

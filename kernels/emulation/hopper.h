@@ -3,8 +3,6 @@
 // Late copies: a TMA load lands only when every thread of the block waits. Late wgmma: a product reads its operands and
 // writes its accumulators only when its warpgroup waits for its group. Both are the latest that the hardware may choose.
 #pragma once
-#include <deque>
-
 #include "cpu.h"
 
 #define KT_GRID_CONST const
@@ -70,24 +68,58 @@ struct Load {
 constexpr unsigned WARPGROUP = 128;
 
 struct Product {
-    const u8 *a = nullptr, *b = nullptr;
-    int accumulate = 0;
-    u32 group = 0;
-    void (*run)(const Product&) = nullptr;
+    const u8 *a, *b;
+    int accumulate;
+    u32 group;
+    void (*run)(const Product&);
     float* d[WARPGROUP];
 };
 
+// What has been asked for and is not done yet, oldest first. No library's container: ThreadSanitizer would see it.
+template <class T, u32 N>
+struct Ring {
+    T items[N];
+    u32 first, last;
+
+    KT_QUIET bool empty() const { return first == last; }
+    KT_QUIET T& next() { return items[last % N]; }
+    KT_QUIET T& oldest() { return items[first % N]; }
+    KT_QUIET void push() {
+        if (++last - first >= N) die("too many asynchronous steps are under way");
+    }
+};
+
 struct Warpgroup {
-    u32 arrived = 0;
-    u64 generation = 0;
-    Product next;
-    std::deque<Product> late;
+    u32 arrived;
+    u64 generation;
+    Ring<Product, 64> late;  // the product that threads are arriving at is late.next()
+};
+
+// Operands and result of the product that runs.
+struct Scratch {
+    float a[64][16];
+    alignas(32) float b[16 * 256];
+    alignas(32) float c[64 * 256];
 };
 
 struct Hopper {
-    std::deque<Load> loads;
+    Ring<Load, 64> loads;
     Warpgroup warpgroups[1024 / WARPGROUP];
+    Scratch scratch;
     char load_sync;
+};
+
+// One for each OS thread, in pages of its own: too large for thread-local storage.
+class HopperPages {
+public:
+    HopperPages() {
+        void* p = mmap(nullptr, sizeof(Hopper), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (p == MAP_FAILED) die("no memory for the state of TMA and wgmma");
+        hopper = (Hopper*)p;
+    }
+    ~HopperPages() { munmap(hopper, sizeof(Hopper)); }
+    HopperPages(const HopperPages&) = delete;
+    Hopper* hopper;
 };
 
 bool land_one_load(Block* b);
@@ -96,24 +128,27 @@ void finish_hopper(Block* b);
 KT_QUIET inline Hopper* hopper() {
     Block* b = blk;
     if (!b->hopper) {
-        b->hopper = new Hopper;
+        static thread_local HopperPages pages;
+        b->hopper = pages.hopper;
         b->advance = land_one_load;
         b->finish = finish_hopper;
     }
     return b->hopper;
 }
 
+// The state is left as it was found: nothing waits.
 KT_QUIET inline void finish_hopper(Block* b) {
     if (!b->hopper->loads.empty()) die("a block ended with TMA loads under way");
-    for (const Warpgroup& g : b->hopper->warpgroups)
-        if (!g.late.empty()) die("a block ended with wgmma under way");
-    delete b->hopper;
+    for (Warpgroup& g : b->hopper->warpgroups)
+        if (g.arrived || !g.late.empty()) die("a block ended with wgmma under way");
     b->hopper = nullptr;
     b->advance = nullptr;
     b->finish = nullptr;
 }
 
 // --- TMA ---
+
+constexpr int BOX_COLUMNS = 64;  // 128 bytes, as the swizzle asks
 
 // Where the 128-byte swizzle puts an address. Tiles begin at multiples of 1,024 bytes.
 inline uintptr_t swizzled(uintptr_t at) {
@@ -129,81 +164,98 @@ KT_QUIET inline void count_bytes(u64* at, int bytes) {
     end_phase_if_complete(bar);
 }
 
-inline void land(const Load& load) {
-    const u8* base = (const u8*)load.map.w[0];
-    const long rows = load.map.w[1], columns = load.map.w[2], row_bytes = load.map.w[3];
-    const int box_rows = load.map.w[4], box_columns = load.map.w[5];
-    if ((uintptr_t)load.shared & 1023) die("a TMA tile begins at a multiple of 1,024 bytes");
+// A box of bf16 into a tile. A sanitizer sees what it reads and writes.
+inline void copy_box(void* tile, const u8* base, long rows, long columns, long row_bytes, int box_rows, int x, int y) {
+    if ((uintptr_t)tile & 1023) die("a TMA tile begins at a multiple of 1,024 bytes");
     for (int r = 0; r < box_rows; r++) {
-        long row = load.y + r;
-        const u16* from = (const u16*)(base + row * row_bytes);
-        for (int c = 0; c < box_columns; c += 8) {
-            u16* to = (u16*)swizzled((uintptr_t)load.shared + r * 128 + c * 2);
+        long row = (long)y + r;
+        bool row_inside = row >= 0 && row < rows;
+        for (int c = 0; c < BOX_COLUMNS; c += 8) {
+            u16* to = (u16*)swizzled((uintptr_t)tile + r * 128 + c * 2);
             for (int i = 0; i < 8; i++) {
-                long column = load.x + c + i;
-                bool inside = row >= 0 && row < rows && column >= 0 && column < columns;
-                to[i] = inside ? from[column] : 0;
+                long column = (long)x + c + i;
+                bool inside = row_inside && column >= 0 && column < columns;
+                to[i] = inside ? *(const u16*)(base + row * row_bytes + column * 2) : 0;
             }
         }
     }
-    count_bytes(load.bar, box_rows * box_columns * 2);
 }
 
-inline bool land_one_load(Block* b) {
+KT_QUIET inline void land(const Load& load) {
+    const u64* map = load.map.w;
+    copy_box(load.shared, (const u8*)map[0], map[1], map[2], map[3], map[4], load.x, load.y);
+    count_bytes(load.bar, (int)map[4] * BOX_COLUMNS * 2);
+}
+
+KT_QUIET inline bool land_one_load(Block* b) {
     Hopper* h = b->hopper;
     if (h->loads.empty()) return false;
 #ifdef KT_TSAN
     __tsan_acquire(&h->load_sync);
 #endif
-    Load load = h->loads.front();
-    h->loads.pop_front();
-    land(load);
+    land(h->loads.oldest());
+    h->loads.first++;
     return true;
 }
 
-KT_QUIET inline bool delay(const Load& load) {
-    if (!blk->late_copies) return false;
+KT_QUIET inline void start_load(void* shared, const TensorMap* map, int x, int y, u64* bar) {
     Hopper* h = hopper();
+    Load& load = h->loads.next();
+    load.shared = shared;
+    copy_words(&load.map, map, sizeof load.map);
+    load.x = x;
+    load.y = y;
+    load.bar = bar;
+    if (!blk->late_copies) {
+        land(load);
+        return;
+    }
 #ifdef KT_TSAN
     __tsan_release(&h->load_sync);
 #endif
-    h->loads.push_back(load);
-    return true;
+    h->loads.push();
 }
 
 // --- wgmma ---
 
+// Tiles are read as the kernel's thread would: a sanitizer sees it.
 inline float operand(const u8* tile, int row, int k) {
     return bits_to_float((u32) * (const u16*)swizzled((uintptr_t)tile + row * 128 + k * 2) << 16);
 }
 
 // Accumulators lie on the stacks of other threads, which ThreadSanitizer must not take for shared data.
 template <int N>
-KT_QUIET inline void store_product(const Product& p, const float (&c)[64][N]) {
+KT_QUIET inline void store_product(const Product& p, const float* c) {
     for (unsigned thread = 0; thread < WARPGROUP; thread++) {
         int row = thread / 32 * 16 + thread % 32 / 4, column = thread % 4 * 2;
         float* d = p.d[thread];
         for (int j = 0; j < N / 8; j++)
             for (int h = 0; h < 4; h++) {
-                float value = c[row + h / 2 * 8][j * 8 + column + h % 2];
+                float value = c[(row + h / 2 * 8) * N + j * 8 + column + h % 2];
                 d[4 * j + h] = p.accumulate ? d[4 * j + h] + value : value;
             }
     }
 }
 
+// Products are summed in f32 in the order of k, and then added to d.
 template <int N>
-inline void run_product(const Product& p) {
-    static thread_local float a[64][16], b[16][N], c[64][N];
+KT_QUIET inline void run_product(const Product& p) {
+    typedef float Columns __attribute__((vector_size(32)));
+    Scratch& s = hopper()->scratch;
     for (int m = 0; m < 64; m++)
-        for (int k = 0; k < 16; k++) a[m][k] = operand(p.a, m, k);
+        for (int k = 0; k < 16; k++) s.a[m][k] = operand(p.a, m, k);
     for (int n = 0; n < N; n++)
-        for (int k = 0; k < 16; k++) b[k][n] = operand(p.b, n, k);
-    for (int m = 0; m < 64; m++) {
-        for (int n = 0; n < N; n++) c[m][n] = 0;
-        for (int k = 0; k < 16; k++)
-            for (int n = 0; n < N; n++) c[m][n] += a[m][k] * b[k][n];
+        for (int k = 0; k < 16; k++) s.b[k * N + n] = operand(p.b, n, k);
+    for (int n = 0; n < N; n += 8) {
+        Columns b[16];
+        for (int k = 0; k < 16; k++) b[k] = *(const Columns*)&s.b[k * N + n];
+        for (int m = 0; m < 64; m++) {
+            Columns sum = {};
+            for (int k = 0; k < 16; k++) sum += s.a[m][k] * b[k];
+            *(Columns*)&s.c[m * N + n] = sum;
+        }
     }
-    store_product<N>(p, c);
+    store_product<N>(p, s.c);
 }
 
 KT_QUIET inline bool in_generation(Fiber* f) {
@@ -216,7 +268,7 @@ KT_QUIET inline void multiply(float* d, const u8* a, const u8* b, int accumulate
     static_assert(N % 8 == 0 && N >= 8 && N <= 256, "shapes of wgmma");
     Fiber* f = cur;
     Warpgroup& g = hopper()->warpgroups[f->index / WARPGROUP];
-    Product& p = g.next;
+    Product& p = g.late.next();
     if (g.arrived && (p.a != a || p.b != b || p.accumulate != accumulate || p.run != run_product<N>))
         die("threads of one warpgroup reached different wgmma");
     p.a = a;
@@ -232,22 +284,18 @@ KT_QUIET inline void multiply(float* d, const u8* a, const u8* b, int accumulate
     g.arrived = 0;
     g.generation++;
     if (blk->late_mma)
-        g.late.push_back(p);
+        g.late.push();
     else
         p.run(p);
 }
 
-KT_QUIET inline bool take_product(u32 keep, Product& p) {
+// Runs products of all but the last `keep` groups that this thread has committed.
+KT_QUIET inline void wait_products(u32 keep) {
     Warpgroup& g = hopper()->warpgroups[cur->index / WARPGROUP];
-    if (g.late.empty() || (int)(cur->wgmma_groups - keep - g.late.front().group) <= 0) return false;
-    p = g.late.front();
-    g.late.pop_front();
-    return true;
-}
-
-inline void wait_products(u32 keep) {
-    Product p;
-    while (take_product(keep, p)) p.run(p);
+    while (!g.late.empty() && (int)(cur->wgmma_groups - keep - g.late.oldest().group) > 0) {
+        g.late.oldest().run(g.late.oldest());
+        g.late.first++;
+    }
     asm volatile("" ::: "memory");  // another thread may have written this one's accumulators
 }
 
@@ -275,8 +323,7 @@ KT_DEV void mbar_wait(u64* bar, u32 parity) {
 }
 
 KT_DEV void tma_load_2d(void* shared, const TensorMap* map, int x, int y, u64* bar) {
-    kt::Load load{shared, *map, x, y, bar};
-    if (!kt::delay(load)) kt::land(load);
+    kt::start_load(shared, map, x, y, bar);
 }
 
 typedef const u8* WgDesc;
@@ -303,4 +350,22 @@ KT_DEV void wg_wait() {
 
 KT_DEV void wgmma_m64n64k16(float (&d)[32], WgDesc a, WgDesc b, int accumulate) {
     kt::multiply<64>(d, a, b, accumulate);
+}
+
+KT_DEV void wgmma_m64n128k16(float (&d)[64], WgDesc a, WgDesc b, int accumulate) {
+    kt::multiply<128>(d, a, b, accumulate);
+}
+
+KT_DEV void wgmma_m64n256k16(float (&d)[128], WgDesc a, WgDesc b, int accumulate) {
+    kt::multiply<256>(d, a, b, accumulate);
+}
+
+template <int N>
+KT_DEV void fewer_registers() {
+    static_assert(N % 8 == 0 && N >= 24 && N <= 256, "setmaxnreg takes multiples of 8 from 24 to 256");
+}
+
+template <int N>
+KT_DEV void more_registers() {
+    fewer_registers<N>();
 }

@@ -9,6 +9,7 @@
 #include "../embed.cu"
 #include "../gather.cu"
 #include "../gemm.cu"
+#include "../gemm_sm90.cu"
 #include "../layer_norm.cu"
 #include "../pool.cu"
 #include "../score_head.cu"
@@ -34,6 +35,13 @@ KT_EXPORT(gemm_bias_128x256);
 KT_EXPORT(gemm_gelu_128x256);
 KT_EXPORT(gemm_residual_128x256);
 
+KT_EXPORT(gemm90_bias_128x128);
+KT_EXPORT(gemm90_gelu_128x128);
+KT_EXPORT(gemm90_residual_128x128);
+KT_EXPORT(gemm90_bias_128x256);
+KT_EXPORT(gemm90_gelu_128x256);
+KT_EXPORT(gemm90_residual_128x256);
+
 // 0, or 1 where there is no such kernel.
 extern "C" int kt_launch(const char* kernel, const unsigned grid[3], const unsigned block[3], size_t shared_bytes, void** args,
                          uint64_t seed, int late_copies, int late_mma) {
@@ -52,6 +60,6 @@ extern "C" void kt_tensor_map(void* map, const void* base, uint64_t rows, uint64
                               uint32_t box_columns) {
     if ((uintptr_t)map & 63) kt::die("a tensor map begins at a multiple of 64 bytes");
     if ((uintptr_t)base & 15 || row_bytes & 15) kt::die("a matrix for TMA and its rows begin at multiples of 16 bytes");
-    if (box_columns != 64 || box_rows == 0 || box_rows > 256) kt::die("a box has 64 columns and 1 to 256 rows");
+    if (box_columns != kt::BOX_COLUMNS || box_rows == 0 || box_rows > 256) kt::die("a box has 64 columns and 1 to 256 rows");
     *(TensorMap*)map = {{(u64)base, rows, columns, row_bytes, box_rows, box_columns}};
 }

@@ -4,7 +4,7 @@
 use super::{ATTENTION_BAR, Case, Device, EXACT, LENGTHS, Worst, starts};
 use crate::emulation::{Arguments, Schedule, Shape};
 use crate::inputs::Inputs;
-use crate::measure::{same_bits, worst_sequence};
+use crate::measure::{same_bits, worst_row};
 use crate::memory::Buffer;
 use crate::reference::{Attention, Heads, attention};
 use half::bf16;
@@ -25,14 +25,17 @@ struct Batch {
     queries: Option<Vec<usize>>,
     heads: usize,
     causal: bool,
+    /// Mean and standard deviation.
     q: (f64, f64),
     k: (f64, f64),
+    /// A sequence whose values are not finite, which must not spoil its neighbours.
+    spoiled: Option<usize>,
 }
 
 impl Batch {
     fn of(lengths: &[usize]) -> Self {
         let unit = (0.0, 1.0);
-        Batch { lengths: lengths.to_vec(), queries: None, heads: 2, causal: false, q: unit, k: unit }
+        Batch { lengths: lengths.to_vec(), queries: None, heads: 2, causal: false, q: unit, k: unit, spoiled: None }
     }
 
     /// The first two sequences, of one head.
@@ -80,11 +83,13 @@ pub fn cases(kernel: &str) -> Result<Vec<Case>, String> {
         // The last layer asks for the first row of each sequence alone.
         case("one_query", vec![of_queries(&[1; 5])]),
         case("other_queries", vec![of_queries(&[2, 70, 0, 64, 129])]),
+        case("no_keys", vec![Batch { queries: Some(vec![7, 65, 2]), ..Batch::of(&[7, 0, 64]) }]),
         // Peaked: one key has nearly all the weight, and the largest score changes from tile to tile.
         case("peaked", vec![scaled((0.0, 8.0), (0.0, 4.0))]),
         // All scores are far below 0, and far above.
         case("negative", vec![scaled((3.0, 1.0), (-3.0, 1.0))]),
         case("positive", vec![scaled((3.0, 1.0), (3.0, 1.0))]),
+        case("spoiled_neighbour", vec![Batch { spoiled: Some(1), ..mix() }]),
         // All keys weigh alike.
         case("flat", vec![scaled((0.0, 0.0), (0.0, 1.0))]),
         Case::new(format!("{}/schedules", kernel.name), ATTENTION_BAR, move |device| {
@@ -133,6 +138,11 @@ impl Kernel {
             kv.extend(inputs.bf16s(width, batch.k.0, batch.k.1));
             kv.extend(inputs.bf16s(width, 0.0, 1.0));
             kv.extend([bf16::NAN; PADDING]);
+        }
+        if let Some(sequence) = batch.spoiled {
+            let (queries, keys) = (starts(batch.queries()), starts(&batch.lengths));
+            spoil(&mut q, &queries, sequence, width + PADDING);
+            spoil(&mut kv, &keys, sequence, 2 * width + PADDING);
         }
         Operands { q, kv }
     }
@@ -190,7 +200,12 @@ impl Kernel {
         let place = format!("lengths {:?}, queries {:?}, {schedule}", batch.lengths, batch.queries());
         worst.add(&out, place, |out| {
             let Some(rows) = unpadded(out, width) else { return f64::INFINITY };
-            worst_sequence(&rows, &reference, width, &query_starts)
+            let error = |s: usize| {
+                let range = query_starts[s] as usize * width..query_starts[s + 1] as usize * width;
+                worst_row(&rows[range.clone()], &reference[range.clone()], range.len())
+            };
+            let sequences = (0..batch.lengths.len()).filter(|s| batch.queries()[*s] > 0 && batch.spoiled != Some(*s));
+            sequences.map(error).fold(0.0, f64::max)
         });
     }
 
@@ -223,6 +238,11 @@ impl Kernel {
         }
         worst
     }
+}
+
+/// Makes a sequence's rows not a number.
+fn spoil(values: &mut [bf16], starts: &[u32], sequence: usize, stride: usize) {
+    values[starts[sequence] as usize * stride..starts[sequence + 1] as usize * stride].fill(bf16::NAN);
 }
 
 /// The rows without their padding, which nothing may have written.

@@ -1,4 +1,4 @@
-//! Pooling: mean and first row, of sequences of many lengths, and of a row of zeros.
+//! Pooling: mean and first row, of sequences of many lengths, of a row of zeros, and of no row.
 
 use super::{Case, Device, F32_BAR, LENGTHS, Worst};
 use crate::emulation::{Arguments, Schedule, Shape};
@@ -23,8 +23,8 @@ pub fn cases() -> Vec<Case> {
         Case::new("pool/schedules", F32_BAR, |device| {
             let mut worst = Worst::default();
             for schedule in device.schedules(true, false) {
-                one(device, &[3, 1, 9], 264, true, schedule, &mut worst);
-                one(device, &[3, 1, 9], 264, false, schedule, &mut worst);
+                one(device, &[3, 1, 0, 9], 264, true, schedule, &mut worst);
+                one(device, &[3, 1, 0, 9], 264, false, schedule, &mut worst);
             }
             worst
         }),

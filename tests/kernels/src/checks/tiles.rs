@@ -19,7 +19,7 @@ pub struct Tile {
 
 /// Rows, columns, threads, bytes of shared memory.
 const GEMM: &[(usize, usize, u32, usize)] = &[(128, 128, 128, 49_152), (128, 256, 256, 98_304), (64, 64, 128, 65_536)];
-const GEMM90: &[(usize, usize, u32, usize)] = &[];
+const GEMM90: &[(usize, usize, u32, usize)] = &[(128, 128, 384, 197_728), (128, 256, 384, 197_696)];
 
 impl Tile {
     /// From a name such as `gemm90_gelu_128x256`.

@@ -47,7 +47,8 @@ fn one_query(inputs: &Attention, query: usize, first: usize, count: usize, offse
     let weights: Vec<f64> = scores.iter().map(|s| (s - largest).exp()).collect();
     let total: f64 = weights.iter().sum();
     let value = |i| (0..count).map(|key| weights[key] * row(inputs.v, key, i)).sum::<f64>() / total;
-    (0..dim).map(value).collect()
+    // Without keys there is nothing to weigh: zeros.
+    (0..dim).map(|i| if count == 0 { 0.0 } else { value(i) }).collect()
 }
 
 #[cfg(test)]
