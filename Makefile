@@ -3,6 +3,8 @@
 # make test-long   what takes longer: thirty kills, random edits of many nights, the fuzz targets' corpus and beyond, the
 #              small model in 8-bit integers over the texts of data/demo
 # make fuzz    each fuzz target for FUZZ_SECONDS; what it finds lies in tests/fuzz/artifacts
+# make kernels   compiles the CUDA kernels (kernels/cubins) with NVRTC from PyPI; make kernels-check compares and inspects them
+# make kernels-test   the kernels on a CPU: against f64, with planted bugs, under sanitizers
 # make bench   what recall, the whole path and the encoder cost beside their Python peers (installed under ~/.cache/memslate/peers)
 
 SHELL := /bin/sh
@@ -13,7 +15,7 @@ OUT := out
 FUZZ_TARGETS := locomo longmemeval beam chat slates
 FUZZ_SECONDS := 60
 
-.PHONY: all demo build model test test-long fuzz bench format lint
+.PHONY: all demo build model test test-long fuzz bench format lint kernels kernels-check kernels-test
 
 all: build
 
@@ -40,12 +42,21 @@ format:
 	@cargo fmt --check
 
 lint:
-	@$(TOOLS) cargo clippy --release --all-targets --quiet -- -D warnings
+	@$(TOOLS) cargo clippy --release --all-targets --features emulated --quiet -- -D warnings
 	@$(TOOLS) cargo clippy --release --test long --quiet -- -D warnings
 
-test: format lint
-	@$(TOOLS) cargo test --release
+test: format lint kernels-check kernels-test
+	@$(TOOLS) cargo test --release --features emulated
 	@$(MAKE) --no-print-directory demo
+
+kernels:
+	@$(TOOLS) python3 kernels/build.py
+
+kernels-check:
+	@$(TOOLS) python3 kernels/build.py --check
+
+kernels-test:
+	@$(TOOLS) cargo test --manifest-path tests/kernels/Cargo.toml --target-dir $(TARGET)/kernel-checks
 
 test-long: model
 	@$(TOOLS) cargo test --release --test long

@@ -71,9 +71,8 @@ KT_DEV u32 shfl_xor(u32 v, int mask) {
 
 // An address in shared memory as PTX wants it.
 KT_DEV u32 kt_smem(const void* p) {
-    u64 r;
-    asm("cvta.to.shared.u64 %0,%1;" : "=l"(r) : "l"(p));
-    return (u32)r;
+    // Not cvta by hand: the compiler sees through this, and then counts in 32 bits.
+    return (u32)__cvta_generic_to_shared(p);
 }
 
 // 16 bytes; zeros where `in_range` is false (then `global` is not read).

@@ -65,7 +65,7 @@ struct Warp {
     u32 members[2];
     alignas(16) u8 in[2][32][48];
     alignas(16) u8 out[2][32][16];
-    char sync;  // its address is what ThreadSanitizer orders warp barriers by
+    char sync[64];  // its address is what ThreadSanitizer orders warp barriers by
 };
 
 // A copy by cp.async that is not made yet.
@@ -121,7 +121,8 @@ struct Block {
     unsigned warp_count = 0;
     unsigned alive = 0;
     unsigned at_barrier = 0;
-    char start_sync, barrier_sync, exit_sync;
+    char start_sync, barrier_sync[64], exit_sync;
+    unsigned number = 0;
 
     bool random = false, late_copies = false, late_mma = false;
     u8 lane_order[32];
@@ -198,7 +199,7 @@ KT_QUIET inline void syncthreads() {
     Block* b = blk;
     Warp* w = cur->warp;
 #ifdef KT_TSAN
-    __tsan_release(&b->barrier_sync);
+    __tsan_release(&b->barrier_sync[b->number]);
 #endif
     if (++b->at_barrier == b->alive) {
         release_block(b);
@@ -207,7 +208,7 @@ KT_QUIET inline void syncthreads() {
         pause_thread();
     }
 #ifdef KT_TSAN
-    __tsan_acquire(&b->barrier_sync);
+    __tsan_acquire(&b->barrier_sync[b->number]);
 #endif
 }
 

@@ -60,12 +60,12 @@ struct WholeWarp {
 
 KT_QUIET inline void syncwarp() {
 #ifdef KT_TSAN
-    __tsan_release(&cur->warp->sync);
+    __tsan_release(&cur->warp->sync[blk->number]);
 #endif
     u32 none = 0;
     meet(Collective::barrier, &none, 4, Nothing());
 #ifdef KT_TSAN
-    __tsan_acquire(&cur->warp->sync);
+    __tsan_acquire(&cur->warp->sync[blk->number]);
 #endif
 }
 

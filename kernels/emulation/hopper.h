@@ -326,6 +326,12 @@ KT_DEV void tma_load_2d(void* shared, const TensorMap* map, int x, int y, u64* b
     kt::start_load(shared, map, x, y, bar);
 }
 
+namespace kt {
+KT_QUIET inline void commit_products() {
+    cur->wgmma_groups++;
+}
+}  // namespace kt
+
 typedef const u8* WgDesc;
 
 KT_DEV WgDesc wg_desc(const void* tile) {
@@ -340,7 +346,7 @@ KT_DEV WgDesc wg_step(WgDesc tile, int k) {
 KT_DEV void wg_fence() {}
 
 KT_DEV void wg_commit() {
-    kt::cur->wgmma_groups++;
+    kt::commit_products();
 }
 
 template <int N>

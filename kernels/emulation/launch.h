@@ -37,6 +37,11 @@ constexpr size_t MAX_SHARED_BYTES = 227 << 10;  // of a block on sm_90; sm_80 ha
 
 // What a thread runs on. The n-th block gives its thread i the place i + n: ThreadSanitizer, to which a place is a thread,
 // then reports what the same thread of two blocks does to the same data.
+#ifdef KT_TSAN
+constexpr unsigned SETS = 4;
+#else
+constexpr unsigned SETS = 1;
+#endif
 struct Place {
     u8* stack;
     void* tsan_fiber;
@@ -48,6 +53,7 @@ KT_QUIET inline void prepare_block(Block& b, u64 block, const Place* places, u64
     b.index.z = block / b.grid.x / b.grid.y;
     b.alive = b.threads;
     b.at_barrier = 0;
+    b.number = n % 64;
     for (unsigned i = 0; i < b.warp_count; i++) {
         Warp& w = b.warps[i];
         unsigned lanes = b.threads - i * 32;
@@ -66,7 +72,7 @@ KT_QUIET inline void prepare_block(Block& b, u64 block, const Place* places, u64
         f.position.z = i / b.size.x / b.size.y;
         f.first_copy = f.committed = f.last_copy = f.first_group = f.last_group = 0;
         f.wgmma_groups = 0;
-        const Place& place = places[(i + n) % b.threads];
+        const Place& place = places[(i + n * b.threads) % (SETS * b.threads)];
         prepare_context(&f.context, place.stack, place.tsan_fiber, run_thread);
     }
 }
@@ -221,7 +227,7 @@ inline void launch(dim3 grid, dim3 size, size_t shared_bytes, const std::functio
     for (u64 i = 0; i < blocks; i++) {
         u64 block = b.random ? order[i] : i;
         shared.allocate(b, shared_bytes);
-        prepare_block(b, block, places.at_least(threads), i);
+        prepare_block(b, block, places.at_least(SETS * threads), i);
 #ifdef KT_TSAN
         __tsan_release(&b.start_sync);
 #endif

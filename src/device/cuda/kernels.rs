@@ -42,7 +42,7 @@ pub struct Linear {
     pub columns: usize,
     pub depth: usize,
     tile: Tile,
-    map: Option<TensorMap>,
+    map: Option<Box<TensorMap>>,
 }
 
 /// Gain and shift of a layer norm, f32.
@@ -103,7 +103,7 @@ impl Linear {
         let weight = Buffer::filled(runtime, weight)?;
         let bytes: Vec<u8> = bias.iter().flat_map(|b| b.to_ne_bytes()).collect();
         let matrix = |box_rows| Tiled { address: weight.view().address, rows: columns, columns: depth, box_rows };
-        let map = tile.boxes.map(|boxes| runtime.tensor_map(&matrix(boxes.w))).transpose()?;
+        let map = tile.boxes.map(|boxes| runtime.tensor_map(&matrix(boxes.w))).transpose()?.map(Box::new);
         Ok(Linear { bias: Buffer::filled(runtime, &bytes)?, weight, columns, depth, tile, map })
     }
 

@@ -31,8 +31,8 @@ pub fn open(ordinal: usize) -> Result<Arc<dyn Device>> {
     let name = format!("cuda:{ordinal}");
     let opened = || {
         probe().usable(ordinal)?;
-        Ok(driver::Driver::new(ordinal)?)
+        driver::Driver::new(ordinal)
     };
-    let runtime = opened().map_err(|e: crate::error::Error| e.at(format!("device {name}")))?;
+    let runtime = opened().map_err(|e| e.at(format!("device {name}")))?;
     Ok(Arc::new(device::CudaDevice::new(name, Arc::new(runtime))))
 }

@@ -48,8 +48,25 @@ const fn mma(name: &'static str, rows: u32, columns: u32, block: u32, shared_byt
     }
 }
 
+const fn wgmma(name: &'static str, columns: u32, shared_bytes: u32) -> Tile {
+    Tile {
+        name,
+        module: "gemm_sm90",
+        prefix: "gemm90",
+        rows: 128,
+        columns,
+        block: 384,
+        shared_bytes,
+        boxes: Some(Boxes { a: 128, w: columns }),
+        oldest: (9, 0),
+        newest_major: 9,
+    }
+}
+
 /// All kernels for matrix products.
 pub const TILES: &[Tile] = &[
+    wgmma("wgmma 128x128", 128, 197_728),
+    wgmma("wgmma 128x256", 256, 197_696),
     mma("mma 128x128", 128, 128, 128, 49_152),
     mma("mma 128x256", 128, 256, 256, 98_304),
     mma("mma 64x64", 64, 64, 128, 65_536),
