@@ -129,6 +129,9 @@ impl<T, E: Into<Box<dyn std::error::Error + Send + Sync>>> Context<T> for std::r
     }
 }
 
+/// What is said of a Parquet file whose bytes are not what its footer promises, or do not come.
+pub const UNREADABLE_PARQUET: &str = "a Parquet file cannot be read";
+
 impl From<arrow::error::ArrowError> for Error {
     fn from(e: arrow::error::ArrowError) -> Self {
         match e {
@@ -146,6 +149,11 @@ impl From<DataFusionError> for Error {
                 .source(said.clone())
                 .next("give it more with --memory-limit, or the job's memory_limit");
         }
+        if let Some(said) = of_parquet(&e) {
+            return Error::data(UNREADABLE_PARQUET)
+                .source(said)
+                .next("if the file is damaged, write it again from where it came");
+        }
         match e {
             DataFusionError::External(inner) => from_box(inner),
             DataFusionError::ArrowError(inner, _) => Error::from(*inner),
@@ -162,6 +170,18 @@ impl From<DataFusionError> for Error {
             e @ DataFusionError::Internal(_) => Error::internal(e.strip_backtrace()),
             e => Error::data(e.strip_backtrace()),
         }
+    }
+}
+
+/// What the Parquet reader said, where the error is its.
+fn of_parquet(e: &DataFusionError) -> Option<String> {
+    match e.find_root() {
+        DataFusionError::ParquetError(inner) => Some(inner.to_string()),
+        DataFusionError::ArrowError(inner, _) => match &**inner {
+            arrow::error::ArrowError::ParquetError(said) => Some(said.clone()),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

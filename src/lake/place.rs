@@ -66,8 +66,7 @@ impl Place {
             match self.store.head(&self.path).await {
                 Ok(file) => files.push(file),
                 Err(object_store::Error::NotFound { .. }) => {}
-                // A folder is no file.
-                Err(_) if self.is_local() => {}
+                Err(_) if self.is_folder() => {}
                 Err(e) => return Err(self.error("cannot read", e)),
             }
         }
@@ -77,6 +76,11 @@ impl Place {
 
     pub fn is_local(&self) -> bool {
         self.url.scheme() == "file"
+    }
+
+    /// Whether it is a folder of this machine: no file, so that asking for one fails in some way.
+    fn is_folder(&self) -> bool {
+        self.is_local() && self.url.to_file_path().is_ok_and(|path| path.is_dir())
     }
 
     /// Makes the folder where stores have folders.

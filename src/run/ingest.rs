@@ -15,7 +15,7 @@ use super::sources;
 use super::stamp::stamp;
 use super::summary::TableSummary;
 use crate::engine;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, UNREADABLE_PARQUET};
 use crate::lake::{Outcome, Pending, Snapshot, Unit};
 use crate::schema;
 
@@ -32,6 +32,7 @@ pub async fn table(run: &mut Prepared, name: &'static str) -> Result<TableSummar
             Err(e) if input(run, name).await.is_ok_and(|now| now.0 != print) => {
                 return Err(replaced(name).source(e));
             }
+            Err(e) if e.what() == UNREADABLE_PARQUET => return Err(e.at(sources::told(run, name).await)),
             made => made?,
         };
     }

@@ -6,6 +6,7 @@ use object_store::ObjectMeta;
 
 use super::graph;
 use super::mapped::{complete, mapped, nothing};
+use super::prepare::Prepared;
 use crate::config::Job;
 use crate::engine::{self, Functions, Settings};
 use crate::error::{Error, Result};
@@ -62,6 +63,16 @@ pub async fn inputs(job: &Job, context: &SessionContext, name: &str) -> Result<V
         all.push(InputFiles { name: input.to_string(), place, files, optional: spec.optional });
     }
     Ok(all)
+}
+
+/// The inputs of a table and where they lie, for a message.
+pub async fn told(run: &Prepared, name: &str) -> String {
+    let inputs = match run.session() {
+        Ok(context) => inputs(&run.job, &context, name).await.unwrap_or_default(),
+        Err(_) => Vec::new(),
+    };
+    let each: Vec<String> = inputs.iter().map(|i| format!("input {} at {}", i.name, i.place)).collect();
+    if each.is_empty() { format!("the input of {name}") } else { each.join(", ") }
 }
 
 /// Whether every input that the tables up to `last` need is there, can be read, and fits its SELECT.

@@ -50,3 +50,36 @@ fn damaged_slates_are_told_by_every_reader() {
     std::fs::write(&file, whole).unwrap();
     night.on_lake("eval", &[]).ends_with(0);
 }
+
+/// An input that is there but cannot be read is not an input that is absent: its rows would leave the lake.
+#[cfg(unix)]
+#[test]
+fn an_input_that_cannot_be_read_is_an_error_and_the_lake_stays() {
+    let night = Night::new();
+    night.turns(&history("a", 10)).requests(&[("a", "q", "kettle", None)]).labels(&[("a", "q", "a-t0")]);
+    night.run(&[]).ends_with(0);
+    let labels = night.input().join("labels.parquet");
+    std::fs::remove_file(&labels).unwrap();
+    // A link to itself is read by nobody, not by an administrator either.
+    std::os::unix::fs::symlink(&labels, &labels).unwrap();
+    let ran = night.run(&[]).ends_with(1);
+    assert!(ran.stderr.contains("labels.parquet") && ran.stderr.contains("cannot"), "{}", ran.stderr);
+    let kept = night.column("SELECT count(*) FROM labels");
+    assert_eq!(kept, ["1"]);
+}
+
+#[test]
+fn an_input_with_damaged_pages_is_named_and_the_lake_stays() {
+    let night = Night::new();
+    night.turns(&history("a", 200)).requests(&[("a", "q", "kettle", None)]);
+    night.run(&[]).ends_with(0);
+    let file = night.input().join("turns.parquet");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let end = bytes.len() / 2;
+    bytes[8..end].iter_mut().for_each(|b| *b ^= 0x5a);
+    std::fs::write(&file, bytes).unwrap();
+    let ran = night.run(&[]).ends_with(1);
+    let parts = ["input turns at", "turns.parquet", "write it again"];
+    assert!(parts.iter().all(|p| ran.stderr.contains(p)), "{}", ran.stderr);
+    assert_eq!(night.column("SELECT count(*) FROM turns"), ["200"]);
+}
