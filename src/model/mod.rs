@@ -7,6 +7,7 @@ pub mod fetch;
 pub mod folder;
 pub mod hash;
 mod pytorch;
+mod random;
 pub mod registry;
 mod shards;
 mod stored;

@@ -161,6 +161,17 @@ impl Weights {
         })
     }
 
+    /// Tensors that come from no file; `file` says in messages what they are.
+    pub(super) fn of(
+        config: ModelConfig,
+        pooling: Pooling,
+        precision: Precision,
+        file: PathBuf,
+        tensors: HashMap<String, Tensor>,
+    ) -> Self {
+        Weights { config, pooling, precision, file, tensors, unread: HashMap::new() }
+    }
+
     /// The tensor of this name and shape.
     pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Arc<[f32]>> {
         let place = || self.file.display().to_string();

@@ -9,10 +9,11 @@ use std::sync::{Arc, LazyLock};
 use serde::Deserialize;
 
 use super::super::cpu::CpuDevice;
-use super::super::{Device, Groups, Head, Matrix, PackedBatch};
+use super::super::{Device, DeviceInfo, Groups, Head, Matrix, ModelId, PackedBatch, TopK};
 use super::device::CudaDevice;
 use super::emulated::{Emulation, Schedule};
-use crate::error::Class;
+use super::self_check;
+use crate::error::{Class, Result};
 use crate::model::weights::{Tensor, Weights, fixture};
 use crate::model::{ModelFolder, resolve};
 
@@ -131,6 +132,43 @@ fn models_agree_with_transformers_as_well_as_bf16_allows() {
                 assert!(off <= 1.5 * error.logit, "{} tokens: {off} above {}", row.tokens.len(), error.logit);
             }
         }
+    }
+}
+
+/// What a GPU is asked when it is opened.
+#[test]
+fn the_check_at_the_start_passes_and_finds_a_device_that_is_wrong() {
+    for capability in [(8, 0), (9, 0)] {
+        self_check::check(&device(capability, Schedule::default())).unwrap();
+    }
+    for wrong in [f32::NAN, 1.1] {
+        let device = Wrong { right: device((8, 0), Schedule::default()), factor: wrong };
+        let e = self_check::check(&device).unwrap_err();
+        assert!(e.class == Class::Device && e.to_string().contains("--device cpu"), "{e}");
+    }
+}
+
+/// A device whose last row is off.
+struct Wrong {
+    right: CudaDevice,
+    factor: f32,
+}
+
+impl Device for Wrong {
+    fn describe(&self) -> DeviceInfo {
+        self.right.describe()
+    }
+    fn load(&self, weights: &Weights, head: Head) -> Result<ModelId> {
+        self.right.load(weights, head)
+    }
+    fn forward(&self, model: ModelId, batch: &PackedBatch) -> Result<Matrix> {
+        let mut rows = self.right.forward(model, batch)?;
+        let last = rows.values.len() - rows.columns;
+        rows.values[last..].iter_mut().for_each(|x| *x *= self.factor);
+        Ok(rows)
+    }
+    fn top_k(&self, queries: &Matrix, items: &Matrix, groups: &Groups, k: usize) -> Result<TopK> {
+        self.right.top_k(queries, items, groups, k)
     }
 }
 

@@ -17,22 +17,26 @@ pub mod kernels;
 mod model;
 mod probe;
 pub mod runtime;
+mod self_check;
 pub mod tiles;
 mod top_k;
 
 use std::sync::Arc;
 
 use super::Device;
-use crate::error::Result;
+use crate::error::{Error, Result};
 pub use probe::{Probe, probe};
 
-/// Opens a GPU by its number.
+/// Opens a GPU by its number, and has it compute something that the CPU can check.
 pub fn open(ordinal: usize) -> Result<Arc<dyn Device>> {
     let name = format!("cuda:{ordinal}");
     let opened = || {
         probe().usable(ordinal)?;
-        driver::Driver::new(ordinal)
+        let runtime: Arc<dyn runtime::Runtime> = Arc::new(driver::Driver::new(ordinal)?);
+        // A device of its own: the check's models go with it.
+        self_check::check(&device::CudaDevice::new(&name, Arc::clone(&runtime)))?;
+        Ok(runtime)
     };
-    let runtime = opened().map_err(|e| e.at(format!("device {name}")))?;
-    Ok(Arc::new(device::CudaDevice::new(name, Arc::new(runtime))))
+    let runtime = opened().map_err(|e: Error| e.at(format!("device {name}")))?;
+    Ok(Arc::new(device::CudaDevice::new(name, runtime)))
 }
