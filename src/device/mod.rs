@@ -22,8 +22,28 @@ pub trait Device: Send + Sync {
     /// (sequences, dim) for [`Head::Embed`], (sequences, 1) for [`Head::Score`]; row-major f32. A batch that does not fit
     /// into the device's memory is an error of class [`crate::error::Class::OutOfMemory`], and may come again in halves.
     fn forward(&self, model: ModelId, batch: &PackedBatch) -> Result<Matrix>;
+    /// Starts a batch, whose rows are asked for later: the next one can be put together and copied in the meantime. What is
+    /// said of [`Device::forward`] holds for the rows; either call may bring the error.
+    fn submit<'a>(&'a self, model: ModelId, batch: &PackedBatch) -> Result<Box<dyn Pending + 'a>> {
+        Ok(Box::new(Computed(self.forward(model, batch)?)))
+    }
     /// For each group, the k largest dot products of its queries with its items; ties go to the lower index.
     fn top_k(&self, queries: &Matrix, items: &Matrix, groups: &Groups, k: usize) -> Result<TopK>;
+}
+
+/// A batch under way.
+pub trait Pending {
+    /// Waits for its rows.
+    fn rows(self: Box<Self>) -> Result<Matrix>;
+}
+
+/// Rows of a device that computes while it is asked.
+struct Computed(Matrix);
+
+impl Pending for Computed {
+    fn rows(self: Box<Self>) -> Result<Matrix> {
+        Ok(self.0)
+    }
 }
 
 /// A model that a device holds.

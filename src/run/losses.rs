@@ -17,6 +17,8 @@ pub struct Losses {
     pub truncated: u64,
     /// The model gave no finite number; the next run tries again.
     pub without_value: u64,
+    /// Of this run: rows that were no finite numbers as the device rounds, and were computed again in f32 on the CPU.
+    pub computed_again_in_f32: u64,
 }
 
 /// `without_value`: the rows that have none, as [`Gap::shards`] counts them.
@@ -24,7 +26,17 @@ pub async fn count(run: &Prepared, gap: &Gap, snapshot: &Snapshot, without_value
     let context = run.session()?;
     engine::register_snapshot(&context, &run.lake, snapshot, &[], "own_rows")?;
     let sql = format!("SELECT count(*) FROM own_rows WHERE {} AND truncated", gap.own);
-    Ok(Losses { truncated: engine::count(&context, &sql, &run.parameters).await?, without_value })
+    let truncated = engine::count(&context, &sql, &run.parameters).await?;
+    Ok(Losses { truncated, without_value, computed_again_in_f32: computed_again(run, gap.table) })
+}
+
+fn computed_again(run: &Prepared, table: &str) -> u64 {
+    let models = run.functions.models();
+    let progress = match table {
+        "embeddings" => models.encoder.as_ref().map(|m| m.progress()),
+        _ => models.cross_encoder.as_ref().map(|m| m.progress()),
+    };
+    progress.map_or(0, |p| p.computed_again())
 }
 
 impl Losses {
@@ -36,17 +48,14 @@ impl Losses {
 
 impl fmt::Display for Losses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rows = |n: u64| if n == 1 { "1 row".to_string() } else { format!("{n} rows") };
-        if self.truncated > 0 {
-            write!(f, "{} cut to what the model reads", rows(self.truncated))?;
-        }
-        if self.truncated > 0 && self.without_value > 0 {
-            f.write_str(", ")?;
-        }
-        if self.without_value > 0 {
-            write!(f, "{} without a value, to be tried again", rows(self.without_value))?;
-        }
-        Ok(())
+        let parts = [
+            (self.truncated, "cut to what the model reads"),
+            (self.without_value, "without a value, to be tried again"),
+            (self.computed_again_in_f32, "computed again in f32 on the CPU"),
+        ];
+        let told = parts.iter().filter(|(n, _)| *n > 0);
+        let told = told.map(|(n, what)| format!("{n} {} {what}", if *n == 1 { "row" } else { "rows" }));
+        f.write_str(&told.collect::<Vec<_>>().join(", "))
     }
 }
 
@@ -56,10 +65,15 @@ mod tests {
 
     #[test]
     fn only_what_was_lost_is_told() {
-        let line = |truncated, without_value| Losses { truncated, without_value }.line("scores");
-        assert_eq!(line(0, 0), None);
-        assert_eq!(line(1, 0).as_deref(), Some("scores: 1 row cut to what the model reads"));
-        assert_eq!(line(0, 2).as_deref(), Some("scores: 2 rows without a value, to be tried again"));
-        assert!(line(3, 1).is_some_and(|l| l.contains("reads, 1 row without")));
+        let line = |truncated, without_value, computed_again_in_f32| {
+            Losses { truncated, without_value, computed_again_in_f32 }.line("scores")
+        };
+        assert_eq!(line(0, 0, 0), None);
+        assert_eq!(line(1, 0, 0).as_deref(), Some("scores: 1 row cut to what the model reads"));
+        assert_eq!(line(0, 2, 0).as_deref(), Some("scores: 2 rows without a value, to be tried again"));
+        assert_eq!(line(0, 0, 1).as_deref(), Some("scores: 1 row computed again in f32 on the CPU"));
+        assert!(
+            line(3, 1, 2).is_some_and(|l| l.contains("reads, 1 row without") && l.contains("again, 2 rows computed"))
+        );
     }
 }

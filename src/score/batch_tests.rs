@@ -83,14 +83,16 @@ fn in_int8_a_row_that_is_not_finite_is_computed_again_in_f32() {
         let texts = [Some("my dog"), Some("a red violin"), None, Some("violin"), Some("the tea")];
         let of = |precision, batcher: &Arc<Batcher>| {
             let encoder = Encoder::load(&embed.clone().in_precision(precision), batcher).unwrap();
-            encoder.embed(&texts, Purpose::Passage).unwrap().into_iter().map(|e| e.vector).collect::<Vec<_>>()
+            let vectors = encoder.embed(&texts, Purpose::Passage).unwrap().into_iter().map(|e| e.vector);
+            (vectors.collect::<Vec<_>>(), encoder.progress().computed_again())
         };
-        let (f32, int8) = (of(Precision::F32, &batcher()), of(Precision::Int8, &batcher()));
-        let got = of(Precision::Int8, &failing());
+        let ((f32, _), (int8, whole)) = (of(Precision::F32, &batcher()), of(Precision::Int8, &batcher()));
+        let (got, again) = of(Precision::Int8, &failing());
+        assert_eq!((whole, again), (0, 2));
         assert_eq!(got, [&int8[0], &f32[1], &int8[2], &f32[3], &int8[4]].map(Clone::clone));
         assert_ne!(f32[1], int8[1]);
         // In f32 there is nothing better: the row is marked.
-        let got = of(Precision::F32, &failing());
+        let (got, _) = of(Precision::F32, &failing());
         assert_eq!(got.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, true, false, true]);
 
         let pairs = texts.map(|text| (Some("who was it"), text));

@@ -56,6 +56,7 @@ impl Loaded {
             let broken = |i: &usize| tokenized[*i].sequence.is_some() && !rows[*i].as_ref().is_some_and(|r| finite(r));
             let again: Vec<usize> = (0..rows.len()).filter(broken).collect();
             let sequences = again.iter().filter_map(|&i| tokenized[i].sequence.clone()).collect();
+            self.progress.add_computed_again(again.len() as u64);
             for (i, row) in again.into_iter().zip(exact.run(sequences)?) {
                 rows[i] = Some(row);
             }

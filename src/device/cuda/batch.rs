@@ -68,8 +68,11 @@ impl Indices {
         self.tiles.len() / 2
     }
 
-    pub fn bytes(&self) -> Vec<u8> {
-        self.values.iter().flat_map(|v| v.to_ne_bytes()).collect()
+    /// Writes the array as the device reads it: 4 bytes a value.
+    pub fn write(&self, to: &mut [u8]) {
+        for (place, value) in to.chunks_exact_mut(4).zip(&self.values) {
+            place.copy_from_slice(&value.to_ne_bytes());
+        }
     }
 
     /// The parts of an array that lies at `memory`.
@@ -84,11 +87,6 @@ impl Indices {
             tiles: part(&self.tiles),
             first_tiles: part(&self.first_tiles),
         }
-    }
-
-    /// The most values that a batch of so many tokens has: each may be a sequence of its own.
-    pub fn most(tokens: usize) -> usize {
-        3 * tokens + 2 * (tokens + 1) + 2 * tokens + 2 * tokens
     }
 }
 
@@ -124,17 +122,5 @@ mod tests {
         assert_eq!(part(&indices.tiles), [0, 0, 1, 0, 1, 64, 2, 0]);
         assert_eq!((indices.tiles(), part(&indices.firsts)), (4, vec![0, 1, 2, 3]));
         assert_eq!(part(&indices.first_tiles), [0, 0, 1, 0, 2, 0]);
-        assert!(indices.values.len() <= Indices::most(130));
-    }
-
-    #[test]
-    fn no_batch_has_more_values_than_the_most() {
-        for tokens in [1, 2, 63, 64, 65, 1000] {
-            for length in [1, 64, tokens] {
-                let starts: Vec<usize> = (0..tokens).step_by(length.min(tokens)).chain([tokens]).collect();
-                let batch = PackedBatch { tokens: vec![3; tokens], types: vec![0; tokens], starts };
-                assert!(Indices::new(&batch, &config()).values.len() <= Indices::most(tokens));
-            }
-        }
     }
 }

@@ -2,10 +2,12 @@
 
 use std::sync::{Arc, Mutex, RwLock};
 
-use super::super::{Device, DeviceInfo, Groups, Head, Matrix, ModelId, PackedBatch, TopK};
-use super::forward::{Shape, Workspace, forward};
+use super::super::{Device, DeviceInfo, Groups, Head, Matrix, ModelId, PackedBatch, Pending, TopK};
+use super::batch::Indices;
+use super::forward::{Shape, Started, Workspace, start};
 use super::model::Model;
 use super::runtime::Runtime;
+use super::slot::{Size, Slot};
 use super::tiles::ChipTiles;
 use super::top_k;
 use crate::error::{Error, Result};
@@ -18,14 +20,63 @@ pub struct CudaDevice {
     name: String,
     runtime: Arc<dyn Runtime>,
     models: RwLock<Vec<Arc<Model>>>,
-    /// Grows to the largest batch that there was.
+    /// Grows to the largest batch that there was. Its lock also keeps a batch's launches together.
     workspace: Mutex<Option<Workspace>>,
+    /// Those that no batch uses.
+    slots: Mutex<Vec<Slot>>,
+}
+
+/// A batch whose launches have been put to the GPU.
+struct UnderWay<'a> {
+    device: &'a CudaDevice,
+    /// Both are taken when the rows have arrived.
+    batch: Option<(Slot, Started)>,
+}
+
+impl UnderWay<'_> {
+    fn take(&mut self) -> Result<Matrix> {
+        let (mut slot, Started { done, rows, columns }) = self.batch.take().expect("rows are taken once");
+        self.device.runtime.wait(done).map_err(|e| e.at(self.device.place()))?;
+        let values = slot.values(rows * columns);
+        self.device.slots.lock().expect("no holder panics").push(slot);
+        Ok(Matrix { rows, columns, values })
+    }
+}
+
+impl Pending for UnderWay<'_> {
+    fn rows(mut self: Box<Self>) -> Result<Matrix> {
+        self.take()
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    /// A slot is given back when its batch is done, also where nobody asked for the rows; an error is then nobody's.
+    fn drop(&mut self) {
+        if self.batch.is_some() {
+            let _ = self.take();
+        }
+    }
 }
 
 impl CudaDevice {
     /// `name` is what the command line calls it.
     pub fn new(name: impl Into<String>, runtime: Arc<dyn Runtime>) -> Self {
-        CudaDevice { name: name.into(), runtime, models: RwLock::default(), workspace: Mutex::default() }
+        CudaDevice {
+            name: name.into(),
+            runtime,
+            models: RwLock::default(),
+            workspace: Mutex::default(),
+            slots: Mutex::default(),
+        }
+    }
+
+    fn place(&self) -> String {
+        format!("device {}", self.name)
+    }
+
+    fn slot(&self, need: Size) -> Result<Slot> {
+        let held = self.slots.lock().expect("no holder panics").pop();
+        Slot::fit(&self.runtime, held, need)
     }
 
     fn model(&self, id: ModelId) -> Result<Arc<Model>> {
@@ -50,27 +101,40 @@ impl Device for CudaDevice {
     }
 
     fn load(&self, weights: &Weights, head: Head) -> Result<ModelId> {
-        let place = || format!("device {}", self.name);
-        let model = Model::new(&self.runtime, weights, head).map_err(|e| e.at(place()))?;
+        let model = Model::new(&self.runtime, weights, head).map_err(|e| e.at(self.place()))?;
         let mut models = self.models.write().expect("no holder panics");
         models.push(Arc::new(model));
         Ok(ModelId(models.len() - 1))
     }
 
     fn forward(&self, model: ModelId, batch: &PackedBatch) -> Result<Matrix> {
+        self.submit(model, batch)?.rows()
+    }
+
+    fn submit<'a>(&'a self, model: ModelId, batch: &PackedBatch) -> Result<Box<dyn Pending + 'a>> {
         let model = self.model(model)?;
-        batch.check(&model.config)?;
         let config = &model.config;
-        let need = Shape { tokens: batch.tokens.len(), hidden: config.hidden, intermediate: config.intermediate };
-        let mut held = self.workspace.lock().expect("no holder panics");
-        if !held.as_ref().is_some_and(|w| w.shape.covers(need)) {
-            let shape = held.as_ref().map_or(need, |w| w.shape.or(need));
-            // The old memory goes first: both may not fit.
-            *held = None;
-            *held = Some(Workspace::new(&self.runtime, shape)?);
-        }
-        let memory = held.as_ref().expect("it was made above");
-        forward(&*self.runtime, &model, memory, batch).map_err(|e| e.at(format!("device {}", self.name)))
+        batch.check(config)?;
+        let indices = Indices::new(batch, config);
+        let need = Shape { tokens: indices.tokens, hidden: config.hidden, intermediate: config.intermediate };
+        let size = Size {
+            index_values: indices.values.len(),
+            row_values: indices.sequences * model.read_off.columns(config.hidden),
+        };
+        let begin = || -> Result<UnderWay<'a>> {
+            let mut held = self.workspace.lock().expect("no holder panics");
+            if !held.as_ref().is_some_and(|w| w.shape.covers(need)) {
+                let shape = held.as_ref().map_or(need, |w| w.shape.or(need));
+                // The old memory goes first, when the batches that use it are done: both may not fit.
+                *held = None;
+                *held = Some(Workspace::new(&self.runtime, shape)?);
+            }
+            let memory = held.as_ref().expect("it was made above");
+            let mut slot = self.slot(size)?;
+            let started = start(&*self.runtime, &model, memory, &mut slot, &indices)?;
+            Ok(UnderWay { device: self, batch: Some((slot, started)) })
+        };
+        Ok(Box::new(begin().map_err(|e| e.at(self.place()))?))
     }
 
     fn top_k(&self, queries: &Matrix, items: &Matrix, groups: &Groups, k: usize) -> Result<TopK> {

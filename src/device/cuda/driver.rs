@@ -9,7 +9,7 @@ use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::{CudaContext, sys};
 
 use super::images::Image;
-use super::runtime::{Args, Chip, Launch, Runtime, TensorMap, Tiled};
+use super::runtime::{Args, Chip, Launch, Mark, Runtime, TensorMap, Tiled};
 use crate::error::{Error, Result};
 
 /// Dynamic shared memory that a kernel may use without asking.
@@ -27,7 +27,14 @@ pub struct Driver {
 
 /// Handles that only this struct's methods use, one at a time.
 struct State {
+    /// Launches, and copies that launches before them must have written.
     stream: sys::CUstream,
+    /// Copies of the next batch, beside the launches of this one.
+    copies: sys::CUstream,
+    /// The last copy on `copies`.
+    copied: sys::CUevent,
+    /// Events that nobody waits for, to be used again.
+    events: Vec<sys::CUevent>,
     staging: *mut c_void,
     modules: HashMap<&'static str, sys::CUmodule>,
     functions: HashMap<String, sys::CUfunction>,
@@ -45,7 +52,10 @@ impl Driver {
             let stream = result::stream::create(result::stream::StreamKind::NonBlocking)?;
             // SAFETY: it is freed when the runtime is dropped.
             let staging = unsafe { result::malloc_host(STAGING_BYTES, 0)? };
-            Ok(State { stream, staging, modules: HashMap::new(), functions: HashMap::new() })
+            let copies = result::stream::create(result::stream::StreamKind::NonBlocking)?;
+            let copied = event()?;
+            let (modules, functions) = (HashMap::new(), HashMap::new());
+            Ok(State { stream, copies, copied, events: Vec::new(), staging, modules, functions })
         };
         let state = make().map_err(|e| failed("the GPU cannot be set up", e))?;
         Ok(Driver { context, chip, state: Mutex::new(state) })
@@ -85,6 +95,11 @@ impl Driver {
         state.functions.insert(launch.kernel.clone(), function);
         Ok(function)
     }
+}
+
+/// For order, not for time.
+fn event() -> std::result::Result<sys::CUevent, DriverError> {
+    result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
 }
 
 fn chip(context: &Arc<CudaContext>) -> Result<Chip> {
@@ -213,6 +228,64 @@ impl Runtime for Driver {
         Ok(TensorMap(unsafe { std::mem::transmute::<sys::CUtensorMap, [u8; 128]>(map.assume_init()) }))
     }
 
+    fn pin(&self, bytes: usize) -> Result<*mut u8> {
+        let _state = self.state()?;
+        // SAFETY: it is filled below, and freed by `unpin`.
+        let memory = unsafe { result::malloc_host(bytes, 0) }
+            .map_err(|e| failed(&format!("the driver pins no {} MiB of this machine's memory", bytes >> 20), e))?;
+        // SAFETY: the memory has this length.
+        unsafe { memory.cast::<u8>().write_bytes(0, bytes) };
+        Ok(memory.cast())
+    }
+
+    unsafe fn unpin(&self, memory: *mut u8, _: usize) {
+        if let Ok(state) = self.state() {
+            // SAFETY: the caller's; copies under way are waited for. As in `release`, there is nobody to tell of a failure.
+            unsafe {
+                let _ = result::stream::synchronize(state.copies);
+                let _ = result::stream::synchronize(state.stream);
+                let _ = result::free_host(memory.cast());
+            }
+        }
+    }
+
+    unsafe fn start_upload(&self, to: u64, from: *const u8, bytes: usize) -> Result<()> {
+        let state = self.state()?;
+        // SAFETY: the caller's; the event is the state's own. The stream waits for it as it was recorded here.
+        let start = || unsafe {
+            result::memcpy_htod_async(to, std::slice::from_raw_parts(from, bytes), state.copies)?;
+            result::event::record(state.copied, state.copies)?;
+            let wait = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+            result::stream::wait_event(state.stream, state.copied, wait)
+        };
+        start().map_err(|e| failed("a copy to the GPU failed", e))
+    }
+
+    unsafe fn start_download(&self, from: u64, to: *mut u8, bytes: usize) -> Result<Mark> {
+        let mut state = self.state()?;
+        let mut start = || {
+            let done = state.events.pop().map_or_else(event, Ok)?;
+            // SAFETY: the caller's; the event is waited for before it is used again. On the launches' own stream: a copy of
+            // results is short, and on the other one the next batch's would wait behind it.
+            unsafe {
+                result::memcpy_dtoh_async(std::slice::from_raw_parts_mut(to, bytes), from, state.stream)?;
+                result::event::record(done, state.stream)?;
+            }
+            Ok(Mark(done as u64))
+        };
+        start().map_err(|e| failed("a copy from the GPU failed", e))
+    }
+
+    fn wait(&self, mark: Mark) -> Result<()> {
+        let event = mark.0 as sys::CUevent;
+        // The handles are free for the next batch's launches while this one is waited for.
+        drop(self.state()?);
+        // SAFETY: a mark is an event that was recorded, and is given away once.
+        unsafe { result::event::synchronize(event) }.map_err(|e| failed("the GPU failed while it computed", e))?;
+        self.state()?.events.push(event);
+        Ok(())
+    }
+
     fn finish(&self) -> Result<()> {
         let state = self.state()?;
         // SAFETY: the stream is there.
@@ -225,8 +298,13 @@ impl Drop for Driver {
         if let Ok(state) = self.state() {
             // SAFETY: nothing uses them after this; modules go with the context.
             unsafe {
+                let _ = result::stream::synchronize(state.copies);
                 let _ = result::stream::synchronize(state.stream);
                 let _ = result::free_host(state.staging);
+                for event in state.events.iter().chain([&state.copied]) {
+                    let _ = result::event::destroy(*event);
+                }
+                let _ = result::stream::destroy(state.copies);
                 let _ = result::stream::destroy(state.stream);
             }
         }

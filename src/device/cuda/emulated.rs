@@ -3,7 +3,7 @@
 //! A feature of the build, for tests: it is slow and right. `make emulation` builds the library.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use libloading::{Library, Symbol};
 
 use super::device::CudaDevice;
-use super::runtime::{Args, Chip, Launch, Runtime, TensorMap, Tiled};
+use super::runtime::{Args, Chip, Launch, Mark, Runtime, TensorMap, Tiled};
 use crate::error::{Error, Result};
 
 /// Names the library for `--device emulated`.
@@ -27,8 +27,23 @@ type MapFn = unsafe extern "C" fn(*mut c_void, *const c_void, u64, u64, u64, u32
 pub struct Schedule {
     /// 0 takes warps in turn, any other number at random.
     pub seed: u64,
-    /// Asynchronous copies and products happen as late as they may.
+    /// Whatever may happen later happens as late as it may: asynchronous copies and products in a kernel, and a batch's copies
+    /// and launches, which wait until somebody waits for them.
     pub late: bool,
+}
+
+/// What was put to the emulation and is not done yet.
+enum Step {
+    Upload { to: u64, from: u64, bytes: usize },
+    Launch { launch: Launch, args: Args },
+    Download { from: u64, to: u64, bytes: usize, mark: u64 },
+}
+
+/// In order.
+#[derive(Default)]
+struct Steps {
+    waiting: VecDeque<Step>,
+    marks: u64,
 }
 
 pub struct Emulation {
@@ -39,6 +54,7 @@ pub struct Emulation {
     memory: Mutex<HashMap<u64, usize>>,
     /// Bytes that may be held at once.
     limit: usize,
+    steps: Mutex<Steps>,
 }
 
 /// The emulation that [`LIBRARY`] names, as a chip of compute capability 8.0.
@@ -56,7 +72,14 @@ impl Emulation {
             Error::device("the emulation's library cannot be opened").at(library.display().to_string()).source(e)
         })?;
         let chip = Chip { name: "emulation".into(), capability, multiprocessors: 3, memory_bytes: 1 << 30 };
-        Ok(Emulation { library, chip, schedule: Schedule::default(), memory: Mutex::default(), limit: 1 << 30 })
+        Ok(Emulation {
+            library,
+            chip,
+            schedule: Schedule::default(),
+            memory: Mutex::default(),
+            limit: 1 << 30,
+            steps: Mutex::default(),
+        })
     }
 
     pub fn scheduled(mut self, schedule: Schedule) -> Self {
@@ -74,6 +97,68 @@ impl Emulation {
         // SAFETY: the library's functions have these types.
         unsafe { self.library.get(name.as_bytes()) }
             .map_err(|e| Error::device(format!("the emulation's library has no {name}")).source(e))
+    }
+
+    /// Does a step, or keeps it for later.
+    ///
+    /// # Safety
+    /// As for the runtime's function of this step.
+    unsafe fn put(&self, step: Step) -> Result<()> {
+        if self.schedule.late {
+            self.steps.lock().expect("no holder panics").waiting.push_back(step);
+            return Ok(());
+        }
+        // SAFETY: the caller's.
+        unsafe { self.perform(step) }
+    }
+
+    /// Does the steps that wait: all, or those up to a mark.
+    fn catch_up(&self, mark: Option<Mark>) -> Result<()> {
+        let mut steps = self.steps.lock().expect("no holder panics");
+        let last = mark
+            .map(|Mark(m)| steps.waiting.iter().position(|s| matches!(s, Step::Download { mark, .. } if *mark == m)));
+        let count = match last {
+            None => steps.waiting.len(),
+            // Done already, by a wait for something later.
+            Some(None) => 0,
+            Some(Some(at)) => at + 1,
+        };
+        // The lock is held meanwhile: steps are done in the order in which they were put.
+        for step in steps.waiting.drain(..count) {
+            // SAFETY: who put it answered for it.
+            unsafe { self.perform(step)? };
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// As for the runtime's function of this step.
+    unsafe fn perform(&self, step: Step) -> Result<()> {
+        match step {
+            Step::Launch { launch, mut args } => return self.run(&launch, &mut args),
+            // SAFETY: the caller's.
+            Step::Upload { to, from, bytes } | Step::Download { from, to, bytes, .. } => unsafe {
+                std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes);
+            },
+        }
+        Ok(())
+    }
+
+    fn run(&self, launch: &Launch, args: &mut Args) -> Result<()> {
+        let run: Symbol<LaunchFn> = self.symbol("kt_launch")?;
+        let name = CString::new(launch.kernel.as_str()).expect("kernels' names have no NUL");
+        let (grid, block) = ([launch.grid[0], launch.grid[1], 1], [launch.block, 1, 1]);
+        let late = c_int::from(self.schedule.late);
+        let (shared, seed) = (launch.shared_bytes as usize, self.schedule.seed);
+        let mut pointers = args.pointers();
+        // SAFETY: the caller's; the arrays outlive the call.
+        let missing = unsafe {
+            run(name.as_ptr(), grid.as_ptr(), block.as_ptr(), shared, pointers.as_mut_ptr(), seed, late, late)
+        };
+        if missing != 0 {
+            return Err(Error::internal(format!("the emulation has no kernel {}", launch.kernel)));
+        }
+        Ok(())
     }
 }
 
@@ -98,6 +183,7 @@ impl Runtime for Emulation {
     }
 
     unsafe fn release(&self, address: u64) {
+        let _ = self.finish();
         if let Some(bytes) = self.memory.lock().expect("no holder panics").remove(&address) {
             // SAFETY: it was allocated with this layout.
             unsafe { dealloc(address as *mut u8, layout(bytes)) };
@@ -105,32 +191,22 @@ impl Runtime for Emulation {
     }
 
     unsafe fn upload(&self, to: u64, bytes: &[u8]) -> Result<()> {
+        self.finish()?;
         // SAFETY: the caller's.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, bytes.len()) };
         Ok(())
     }
 
     unsafe fn download(&self, from: u64, bytes: &mut [u8]) -> Result<()> {
+        self.finish()?;
         // SAFETY: the caller's.
         unsafe { std::ptr::copy_nonoverlapping(from as *const u8, bytes.as_mut_ptr(), bytes.len()) };
         Ok(())
     }
 
     unsafe fn launch(&self, launch: &Launch, args: &mut Args) -> Result<()> {
-        let run: Symbol<LaunchFn> = self.symbol("kt_launch")?;
-        let name = CString::new(launch.kernel.as_str()).expect("kernels' names have no NUL");
-        let (grid, block) = ([launch.grid[0], launch.grid[1], 1], [launch.block, 1, 1]);
-        let late = c_int::from(self.schedule.late);
-        let (shared, seed) = (launch.shared_bytes as usize, self.schedule.seed);
-        let mut pointers = args.pointers();
-        // SAFETY: the caller's; the arrays outlive the call.
-        let missing = unsafe {
-            run(name.as_ptr(), grid.as_ptr(), block.as_ptr(), shared, pointers.as_mut_ptr(), seed, late, late)
-        };
-        if missing != 0 {
-            return Err(Error::internal(format!("the emulation has no kernel {}", launch.kernel)));
-        }
-        Ok(())
+        // SAFETY: the caller's.
+        unsafe { self.put(Step::Launch { launch: launch.clone(), args: std::mem::take(args) }) }
     }
 
     fn tensor_map(&self, matrix: &Tiled) -> Result<TensorMap> {
@@ -143,7 +219,40 @@ impl Runtime for Emulation {
         Ok(map)
     }
 
+    fn pin(&self, bytes: usize) -> Result<*mut u8> {
+        // SAFETY: callers ask for a byte at least.
+        Ok(unsafe { alloc_zeroed(layout(bytes)) })
+    }
+
+    unsafe fn unpin(&self, memory: *mut u8, bytes: usize) {
+        let _ = self.finish();
+        // SAFETY: it was allocated with this layout.
+        unsafe { dealloc(memory, layout(bytes)) };
+    }
+
+    unsafe fn start_upload(&self, to: u64, from: *const u8, bytes: usize) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe { self.put(Step::Upload { to, from: from as u64, bytes }) }
+    }
+
+    unsafe fn start_download(&self, from: u64, to: *mut u8, bytes: usize) -> Result<Mark> {
+        let mut steps = self.steps.lock().expect("no holder panics");
+        steps.marks += 1;
+        let mark = steps.marks;
+        drop(steps);
+        // What is read before the copy is no result.
+        // SAFETY: the caller's.
+        unsafe { to.write_bytes(0xff, bytes) };
+        // SAFETY: the caller's.
+        unsafe { self.put(Step::Download { from, to: to as u64, bytes, mark })? };
+        Ok(Mark(mark))
+    }
+
+    fn wait(&self, mark: Mark) -> Result<()> {
+        self.catch_up(Some(mark))
+    }
+
     fn finish(&self) -> Result<()> {
-        Ok(())
+        self.catch_up(None)
     }
 }

@@ -218,6 +218,30 @@ fn neither_the_order_of_warps_nor_late_copies_change_a_bit() {
     }
 }
 
+/// With late copies and launches nothing happens before it is waited for: what a batch left too early in its slot, or read
+/// from the next one's, would show.
+#[test]
+fn batches_that_are_under_way_at_once_do_not_touch_each_other() {
+    let weights = weights("xlmr_wide");
+    let sequences = sequences(40, weights.config.vocab as u32);
+    let batches: Vec<PackedBatch> = sequences.chunks(8).map(pack).collect();
+    for (capability, late) in [((8, 0), false), ((8, 0), true), ((9, 0), true)] {
+        let device = device(capability, Schedule { seed: 5, late });
+        for head in [Head::Embed, Head::Score] {
+            let model = device.load(&weights, head).unwrap();
+            let alone: Vec<Matrix> = batches.iter().map(|b| device.forward(model, b).unwrap()).collect();
+            let under_way: Vec<_> = batches.iter().map(|b| device.submit(model, b).unwrap()).collect();
+            let got: Vec<Matrix> = under_way.into_iter().map(|b| b.rows().unwrap()).collect();
+            assert_eq!(got, alone);
+            // A batch that nobody asks for, in the middle of others.
+            let first = device.submit(model, &batches[0]).unwrap();
+            drop(device.submit(model, &batches[1]).unwrap());
+            let third = device.submit(model, &batches[2]).unwrap();
+            assert_eq!((third.rows().unwrap(), first.rows().unwrap()), (alone[2].clone(), alone[0].clone()));
+        }
+    }
+}
+
 #[test]
 fn a_workspace_serves_models_and_batches_of_any_size_in_turn() {
     let device = device((8, 0), Schedule::default());

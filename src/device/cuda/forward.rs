@@ -2,23 +2,21 @@
 
 use std::sync::Arc;
 
-use super::super::{Matrix, PackedBatch};
 use super::batch::{Indices, Placed};
 use super::kernels::{Attention, Epilogue, HALF, WORD, gather, pool};
 use super::model::{Layer, Model, Project, ReadOff};
-use super::runtime::{Buffer, Runtime, View};
+use super::runtime::{Buffer, Mark, Runtime, View};
+use super::slot::Slot;
 use crate::error::Result;
 
-/// Memory for a batch of so many tokens of a model's shape, used again and again.
+/// Memory for the rows of a batch between its launches. Batches use it one after another, as their launches do.
 pub struct Workspace {
     pub shape: Shape,
-    indices: Buffer,
     /// Rows between layers, and rows before a norm: (tokens, hidden) each.
     hidden: Buffer,
     narrow: Buffer,
     /// Queries, keys, values and context side by side, then the feed-forward part.
     wide: Buffer,
-    out: Buffer,
 }
 
 /// What a workspace is large enough for.
@@ -50,40 +48,43 @@ impl Shape {
 
 impl Workspace {
     pub fn new(runtime: &Arc<dyn Runtime>, shape: Shape) -> Result<Self> {
-        let rows = |width: usize, bytes: usize| Buffer::new(runtime, shape.tokens * width * bytes);
-        Ok(Workspace {
-            indices: Buffer::new(runtime, Indices::most(shape.tokens) * WORD)?,
-            hidden: rows(shape.hidden, HALF)?,
-            narrow: rows(shape.hidden, HALF)?,
-            wide: rows(shape.wide(), HALF)?,
-            // A row of f32 a sequence; each has a token at least.
-            out: rows(shape.hidden, WORD)?,
-            shape,
-        })
+        let rows = |width: usize| Buffer::new(runtime, shape.tokens * width * HALF);
+        Ok(Workspace { hidden: rows(shape.hidden)?, narrow: rows(shape.hidden)?, wide: rows(shape.wide())?, shape })
     }
 }
 
-/// Rows of f32, one a sequence. The batch was checked against the model.
-pub fn forward(runtime: &dyn Runtime, model: &Model, memory: &Workspace, batch: &PackedBatch) -> Result<Matrix> {
-    let indices = Indices::new(batch, &model.config);
-    memory.indices.upload(&indices.bytes())?;
+/// Rows that are on their way to a slot's pinned memory.
+pub struct Started {
+    pub done: Mark,
+    /// One a sequence.
+    pub rows: usize,
+    pub columns: usize,
+}
+
+/// Puts a batch's copies and launches to the runtime, and waits for none. The batch was checked against the model; the slot
+/// is free, and holds it.
+pub fn start(
+    runtime: &dyn Runtime,
+    model: &Model,
+    memory: &Workspace,
+    slot: &mut Slot,
+    indices: &Indices,
+) -> Result<Started> {
     let pass = Pass {
         runtime,
         model,
-        placed: indices.placed(memory.indices.view()),
+        placed: slot.put(indices)?,
         tokens: indices.tokens,
         sequences: indices.sequences,
         blocks: indices.tiles(),
         hidden: memory.hidden.view(),
         narrow: memory.narrow.view(),
         wide: memory.wide.view(),
-        out: memory.out.view(),
+        out: slot.out(),
     };
-    let columns = pass.run()?;
-    let mut bytes = vec![0; indices.sequences * columns * WORD];
-    memory.out.download(&mut bytes)?;
-    let values = bytes.chunks_exact(WORD).map(|b| f32::from_ne_bytes([b[0], b[1], b[2], b[3]])).collect();
-    Ok(Matrix { rows: indices.sequences, columns, values })
+    pass.run()?;
+    let (rows, columns) = (indices.sequences, model.read_off.columns(model.config.hidden));
+    Ok(Started { done: slot.fetch(rows * columns)?, rows, columns })
 }
 
 struct Pass<'a> {
@@ -100,8 +101,8 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// Leaves the result in `out` and gives its columns.
-    fn run(&self) -> Result<usize> {
+    /// Leaves the result in `out`.
+    fn run(&self) -> Result<()> {
         let (h, placed) = (self.model.config.hidden, &self.placed);
         let ids = [placed.ids, placed.segments, placed.places];
         self.model.embedding.apply(self.runtime, self.hidden, ids, self.tokens, h)?;
@@ -112,18 +113,9 @@ impl Pass<'_> {
             }
         }
         match &self.model.read_off {
-            ReadOff::Mean => {
-                pool(self.runtime, self.out, self.hidden, placed.starts, [self.sequences, h], true)?;
-                Ok(h)
-            }
-            ReadOff::First => {
-                pool(self.runtime, self.out, self.hidden, placed.firsts, [self.sequences, h], false)?;
-                Ok(h)
-            }
-            ReadOff::Score(head) => {
-                head.apply(self.runtime, self.out, self.hidden, self.sequences, h)?;
-                Ok(1)
-            }
+            ReadOff::Mean => pool(self.runtime, self.out, self.hidden, placed.starts, [self.sequences, h], true),
+            ReadOff::First => pool(self.runtime, self.out, self.hidden, placed.firsts, [self.sequences, h], false),
+            ReadOff::Score(head) => head.apply(self.runtime, self.out, self.hidden, self.sequences, h),
         }
     }
 

@@ -1,8 +1,13 @@
 //! NVIDIA GPUs: packed forward passes in our own kernels (`kernels/`), in bf16 with sums in f32.
 //!
 //! [`runtime`] is what a GPU does for us; [`driver`] is a real one, [`emulated`] the CPU in its place. [`kernels`] launches one
-//! operation each, [`model`] holds the weights, [`forward`] is the order of launches, [`device`] the seam to everything else.
-//! A row's bits do not depend on its batch: [`tiles`] chooses a kernel by a layer's shape alone.
+//! operation each, [`model`] holds the weights, [`forward`] is the order of launches, [`slot`] what a batch needs for itself,
+//! [`device`] the seam to everything else. A row's bits do not depend on its batch: [`tiles`] chooses a kernel by a layer's
+//! shape alone.
+//!
+//! A batch is put to the GPU without waiting for the one before it: its indices are copied on a stream of their own, its
+//! launches follow in order. So the GPU is never idle for a launch, and CUDA graphs are left out: they would save some
+//! microseconds a launch of the CPU's time, which runs ahead, and they need shapes that repeat, thus padding.
 
 mod batch;
 pub mod device;
@@ -18,6 +23,7 @@ mod model;
 mod probe;
 pub mod runtime;
 mod self_check;
+mod slot;
 pub mod tiles;
 mod top_k;
 

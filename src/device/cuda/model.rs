@@ -29,6 +29,13 @@ pub enum ReadOff {
     Score(ScoreHead),
 }
 
+impl ReadOff {
+    /// Values of a sequence's row, for rows of so many between the layers.
+    pub fn columns(&self, hidden: usize) -> usize {
+        if matches!(self, ReadOff::Score(_)) { 1 } else { hidden }
+    }
+}
+
 pub struct Layer {
     pub project: Project,
     pub attention_out: Linear,

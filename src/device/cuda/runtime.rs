@@ -36,9 +36,32 @@ pub trait Runtime: Send + Sync {
     unsafe fn launch(&self, launch: &Launch, args: &mut Args) -> Result<()>;
     /// How the copy engine of Hopper sees a matrix of bf16.
     fn tensor_map(&self, matrix: &Tiled) -> Result<TensorMap>;
+    /// Memory of the host that [`Runtime::start_upload`] reads and [`Runtime::start_download`] writes.
+    fn pin(&self, bytes: usize) -> Result<*mut u8>;
+    /// # Safety
+    /// `memory` came from [`Runtime::pin`] and is not used again.
+    unsafe fn unpin(&self, memory: *mut u8, bytes: usize);
+    /// Copies beside the launches that are under way; those that are put after it wait for it.
+    ///
+    /// # Safety
+    /// `to` has `bytes` bytes of one allocation, `from` as many of pinned memory. No launch under way uses the former, and
+    /// the latter stay as they are until a launch that was put after this has been waited for.
+    unsafe fn start_upload(&self, to: u64, from: *const u8, bytes: usize) -> Result<()>;
+    /// Copies when everything that was put before is done.
+    ///
+    /// # Safety
+    /// `from` has `bytes` bytes of one allocation, `to` as many of pinned memory; they are not read before the mark was
+    /// waited for.
+    unsafe fn start_download(&self, from: u64, to: *mut u8, bytes: usize) -> Result<Mark>;
+    /// Waits until what the mark stands for is done. What is put later may still be under way.
+    fn wait(&self, mark: Mark) -> Result<()>;
     /// Waits until everything is done.
     fn finish(&self) -> Result<()>;
 }
+
+/// A place in the order of what was put to a runtime.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Mark(pub u64);
 
 /// A kernel and its geometry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,6 +167,51 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         // SAFETY: this is the buffer's own memory; views do not outlive the buffers of a workspace.
         unsafe { self.runtime.release(self.address) };
+    }
+}
+
+/// Pinned memory of the host, given back when dropped.
+pub struct Pinned {
+    runtime: Arc<dyn Runtime>,
+    memory: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: it is plain memory with one owner.
+unsafe impl Send for Pinned {}
+
+impl Pinned {
+    pub fn new(runtime: &Arc<dyn Runtime>, bytes: usize) -> Result<Self> {
+        let bytes = bytes.max(1);
+        Ok(Pinned { memory: runtime.pin(bytes)?, runtime: Arc::clone(runtime), bytes })
+    }
+
+    /// Its first bytes. Nothing that was started may be using them.
+    pub fn first(&mut self, bytes: usize) -> &mut [u8] {
+        assert!(bytes <= self.bytes);
+        // SAFETY: the memory is there, filled with zeros when it was pinned, and borrowed from its owner.
+        unsafe { std::slice::from_raw_parts_mut(self.memory, bytes) }
+    }
+
+    /// Starts a copy of the first bytes; see [`Runtime::start_upload`].
+    pub fn upload(&self, to: View, bytes: usize) -> Result<()> {
+        assert!(bytes <= self.bytes);
+        // SAFETY: both lengths were checked; the slot's order of use keeps the rest.
+        unsafe { self.runtime.start_upload(to.holds(bytes, 1), self.memory, bytes) }
+    }
+
+    /// Starts a copy into the first bytes; see [`Runtime::start_download`].
+    pub fn download(&mut self, from: View, bytes: usize) -> Result<Mark> {
+        assert!(bytes <= self.bytes);
+        // SAFETY: as above.
+        unsafe { self.runtime.start_download(from.holds(bytes, 1), self.memory, bytes) }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // SAFETY: this is its own memory; the runtime waits for copies that are under way.
+        unsafe { self.runtime.unpin(self.memory, self.bytes) };
     }
 }
 
