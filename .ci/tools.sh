@@ -28,9 +28,15 @@ need_packages() {
     fi
 }
 
+# The names that bindgen looks for; libclang-cpp, which other packages bring, is another library.
 have_libclang() {
     [ -n "${LIBCLANG_PATH:-}" ] && return 0
-    ls /usr/lib/llvm-*/lib/libclang*.so* /usr/lib/*/libclang*.so* /usr/lib64/libclang*.so* 2>/dev/null | grep -q .
+    for folder in /usr/lib/llvm-*/lib /usr/lib/*-linux-gnu /usr/lib64 /usr/lib /usr/local/lib; do
+        for library in "$folder"/libclang.so* "$folder"/libclang-[0-9]*.so*; do
+            [ -e "$library" ] && return 0
+        done
+    done
+    return 1
 }
 
 cmake_is_new() {
