@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::batch::{Indices, Placed};
-use super::kernels::{Attention, Epilogue, HALF, WORD, gather, pool};
+use super::kernels::{Attention, Epilogue, HALF, gather, pool};
 use super::model::{Layer, Model, Project, ReadOff};
 use super::runtime::{Buffer, Mark, Runtime, View};
 use super::slot::Slot;
