@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::Overrides;
+use crate::device::bench::{self, Shape};
+use crate::error::Result;
 
 pub use commands::dispatch;
 
@@ -40,6 +42,8 @@ pub enum Command {
     Show(Address),
     /// List the known models, or fetch one
     Models(Models),
+    /// Measure this machine
+    Bench(Bench),
 }
 
 #[derive(Debug, Args)]
@@ -188,6 +192,62 @@ pub struct Explain {
     pub address: Address,
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Bench {
+    #[command(subcommand)]
+    pub command: BenchCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Time a device: whole passes, their stages, and what it could do at best
+    Device(BenchDevice),
+}
+
+#[derive(Debug, Args)]
+pub struct BenchDevice {
+    /// auto, cpu or cuda:N
+    #[arg(long, default_value = "auto")]
+    pub device: String,
+    /// A known model or a folder; random weights of --shape if not given
+    #[arg(long)]
+    pub model: Option<String>,
+    /// xlmr-large (as bge-m3 and bge-reranker-v2-m3) or minilm
+    #[arg(long, default_value = "xlmr-large")]
+    pub shape: Shape,
+    /// Tokens of a sequence; 0: only the mixture of short and long turns
+    #[arg(long, default_value_t = 300, value_name = "TOKENS")]
+    pub length: usize,
+    /// Tokens of a pass; 0: a batch of the device, 2048 on a CPU
+    #[arg(long, default_value_t = 0)]
+    pub tokens: usize,
+    /// How long each figure may take
+    #[arg(long, default_value_t = 3.0)]
+    pub seconds: f64,
+    /// Time each kernel for matrix products, and propose a table for this chip
+    #[arg(long)]
+    pub tune: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl BenchDevice {
+    /// Finds the model, if one is named.
+    pub fn options(&self) -> Result<bench::Options> {
+        let folder = |spec: &String| crate::model::resolve(spec, &crate::model::default_models_dir());
+        Ok(bench::Options {
+            device: self.device.clone(),
+            model: self.model.as_ref().map(folder).transpose()?,
+            shape: self.shape.clone(),
+            length_tokens: self.length,
+            pass_tokens: self.tokens,
+            seconds: self.seconds,
+            tune: self.tune,
+        })
+    }
 }
 
 #[derive(Debug, Args)]

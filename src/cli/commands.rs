@@ -4,11 +4,11 @@ use std::path::Path;
 
 use futures::future::LocalBoxFuture;
 
-use super::{Command, Format, ModelsCommand};
+use super::{BenchCommand, Command, Format, ModelsCommand};
 use crate::config::{self, Job, zone_minutes};
 use crate::error::{Context, Error, Result, say};
 use crate::evaluate::{Reader, RequestKey};
-use crate::{import, model, run};
+use crate::{device, import, model, run};
 
 /// Done, with rows set aside or slates that a failed model made worse.
 const DONE_WITH_REJECTS: u8 = 3;
@@ -41,6 +41,10 @@ async fn perform(command: Command) -> Result<u8> {
         Command::Explain(args) => do_explain(&args).await,
         Command::Show(args) => do_show(&args).await,
         Command::Models(args) => do_models(args.command),
+        Command::Bench(args) => {
+            let BenchCommand::Device(args) = args.command;
+            print(&device::bench::run(&args.options()?)?, args.json)
+        }
     }
 }
 

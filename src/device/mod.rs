@@ -1,5 +1,6 @@
 //! The seam to an accelerator. Packed rows go in, rows come out; no tensors cross. The only place that knows CUDA.
 
+pub mod bench;
 mod checks;
 pub mod cpu;
 pub mod cuda;

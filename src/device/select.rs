@@ -6,24 +6,46 @@ use super::cpu::CpuDevice;
 use super::{Device, cuda};
 use crate::error::{Error, Result};
 
-/// Opens `auto`, `cpu`, `cuda` (the first GPU) or `cuda:N`.
+/// What a word asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    Auto,
+    Cpu,
+    /// By number.
+    Cuda(usize),
+    #[cfg(feature = "emulated")]
+    Emulated,
+}
+
+/// Reads `auto`, `cpu`, `cuda` (the first GPU) or `cuda:N`.
+pub fn parse(spec: &str) -> Result<Choice> {
+    let wrong = || Error::usage(format!("there is no device {spec:?}")).next("devices: auto, cpu, cuda, cuda:N");
+    Ok(match spec {
+        "auto" => Choice::Auto,
+        "cpu" => Choice::Cpu,
+        "cuda" => Choice::Cuda(0),
+        #[cfg(feature = "emulated")]
+        "emulated" => Choice::Emulated,
+        other => {
+            let number = other.strip_prefix("cuda:").ok_or_else(wrong)?;
+            Choice::Cuda(number.parse().map_err(|_| wrong())?)
+        }
+    })
+}
+
+/// Opens the device that a word asks for.
 ///
 /// `auto` takes the first GPU, and the CPU where that cannot be used; its description then says why.
 pub fn open(spec: &str) -> Result<Arc<dyn Device>> {
-    let wrong = || Error::usage(format!("there is no device {spec:?}")).next("devices: auto, cpu, cuda, cuda:N");
-    match spec {
-        "auto" => match cuda::open(0) {
+    match parse(spec)? {
+        Choice::Auto => match cuda::open(0) {
             Ok(device) => Ok(device),
             Err(why) => Ok(Arc::new(CpuDevice::new(why.what()))),
         },
-        "cpu" => Ok(Arc::new(CpuDevice::new(""))),
-        "cuda" => cuda::open(0),
+        Choice::Cpu => Ok(Arc::new(CpuDevice::new(""))),
+        Choice::Cuda(ordinal) => cuda::open(ordinal),
         #[cfg(feature = "emulated")]
-        "emulated" => Ok(cuda::emulated::open()?),
-        other => {
-            let number = other.strip_prefix("cuda:").ok_or_else(wrong)?;
-            cuda::open(number.parse().map_err(|_| wrong())?)
-        }
+        Choice::Emulated => Ok(cuda::emulated::open()?),
     }
 }
 

@@ -47,6 +47,22 @@ impl CpuDevice {
     }
 }
 
+/// A product of two square matrices of f32 on all cores, to be repeated: what this device does at best.
+pub fn large_product(side: usize) -> impl FnMut() {
+    use rayon::prelude::*;
+    /// Rows of one task.
+    const ROWS: usize = 192;
+    let values: Vec<f32> = (0..side * side).map(|i| (i % 251) as f32 / 251.0 - 0.5).collect();
+    let weight = gemm::Packed::linear(&values, &vec![0.0; side], side);
+    let mut out = vec![0.0; side * side];
+    move || {
+        out.par_chunks_mut(ROWS * side).zip(values.par_chunks(ROWS * side)).for_each(|(out, rows)| {
+            let rows = gemm::Rows { values: rows, stride: side, count: rows.len() / side };
+            gemm::multiply(rows, &weight, out, side);
+        });
+    }
+}
+
 impl Device for CpuDevice {
     fn describe(&self) -> DeviceInfo {
         let (chip, threads) = (chip(), rayon::current_num_threads());

@@ -192,6 +192,13 @@ impl Runtime for Driver {
         copy().map_err(|e| failed("the GPU failed while it computed", e))
     }
 
+    unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<()> {
+        let state = self.state()?;
+        // SAFETY: the caller's.
+        unsafe { result::memcpy_dtod_async(to, from, bytes, state.stream) }
+            .map_err(|e| failed("a copy within the GPU failed", e))
+    }
+
     unsafe fn launch(&self, launch: &Launch, args: &mut Args) -> Result<()> {
         let mut state = self.state()?;
         let function = self.function(&mut state, launch)?;

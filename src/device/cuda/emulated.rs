@@ -34,7 +34,7 @@ pub struct Schedule {
 
 /// What was put to the emulation and is not done yet.
 enum Step {
-    Upload { to: u64, from: u64, bytes: usize },
+    Copy { to: u64, from: u64, bytes: usize },
     Launch { launch: Launch, args: Args },
     Download { from: u64, to: u64, bytes: usize, mark: u64 },
 }
@@ -57,12 +57,17 @@ pub struct Emulation {
     steps: Mutex<Steps>,
 }
 
-/// The emulation that [`LIBRARY`] names, as a chip of compute capability 8.0.
+/// The emulation that [`LIBRARY`] names, as a device.
 pub fn open() -> Result<Arc<CudaDevice>> {
+    Ok(Arc::new(CudaDevice::new("emulated", runtime()?)))
+}
+
+/// The emulation that [`LIBRARY`] names, as a chip of compute capability 8.0.
+pub fn runtime() -> Result<Arc<dyn Runtime>> {
     let path = std::env::var_os(LIBRARY).ok_or_else(|| {
         Error::device(format!("{LIBRARY} is not set")).next("build the library with `make emulation` and name it")
     })?;
-    Ok(Arc::new(CudaDevice::new("emulated", Arc::new(Emulation::new(Path::new(&path), (8, 0))?))))
+    Ok(Arc::new(Emulation::new(Path::new(&path), (8, 0))?))
 }
 
 impl Emulation {
@@ -137,7 +142,7 @@ impl Emulation {
         match step {
             Step::Launch { launch, mut args } => return self.run(&launch, &mut args),
             // SAFETY: the caller's.
-            Step::Upload { to, from, bytes } | Step::Download { from, to, bytes, .. } => unsafe {
+            Step::Copy { to, from, bytes } | Step::Download { from, to, bytes, .. } => unsafe {
                 std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes);
             },
         }
@@ -204,6 +209,11 @@ impl Runtime for Emulation {
         Ok(())
     }
 
+    unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe { self.put(Step::Copy { to, from, bytes }) }
+    }
+
     unsafe fn launch(&self, launch: &Launch, args: &mut Args) -> Result<()> {
         // SAFETY: the caller's.
         unsafe { self.put(Step::Launch { launch: launch.clone(), args: std::mem::take(args) }) }
@@ -232,7 +242,7 @@ impl Runtime for Emulation {
 
     unsafe fn start_upload(&self, to: u64, from: *const u8, bytes: usize) -> Result<()> {
         // SAFETY: the caller's.
-        unsafe { self.put(Step::Upload { to, from: from as u64, bytes }) }
+        unsafe { self.put(Step::Copy { to, from: from as u64, bytes }) }
     }
 
     unsafe fn start_download(&self, from: u64, to: *mut u8, bytes: usize) -> Result<Mark> {

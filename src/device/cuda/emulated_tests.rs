@@ -49,7 +49,7 @@ static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
     library
 });
 
-fn emulation(capability: (u32, u32)) -> Emulation {
+pub fn emulation(capability: (u32, u32)) -> Emulation {
     Emulation::new(&LIBRARY, capability).unwrap()
 }
 

@@ -15,7 +15,7 @@ mod driver;
 #[cfg(feature = "emulated")]
 pub mod emulated;
 #[cfg(all(test, feature = "emulated"))]
-mod emulated_tests;
+pub mod emulated_tests;
 mod forward;
 mod images;
 pub mod kernels;
@@ -35,6 +35,11 @@ pub use probe::{Probe, probe};
 
 /// Opens a GPU by its number, and has it compute something that the CPU can check.
 pub fn open(ordinal: usize) -> Result<Arc<dyn Device>> {
+    Ok(Arc::new(device::CudaDevice::new(format!("cuda:{ordinal}"), runtime(ordinal)?)))
+}
+
+/// A GPU that has been checked.
+pub fn runtime(ordinal: usize) -> Result<Arc<dyn runtime::Runtime>> {
     let name = format!("cuda:{ordinal}");
     let opened = || {
         probe().usable(ordinal)?;
@@ -43,6 +48,5 @@ pub fn open(ordinal: usize) -> Result<Arc<dyn Device>> {
         self_check::check(&device::CudaDevice::new(&name, Arc::clone(&runtime)))?;
         Ok(runtime)
     };
-    let runtime = opened().map_err(|e: Error| e.at(format!("device {name}")))?;
-    Ok(Arc::new(device::CudaDevice::new(name, runtime)))
+    opened().map_err(|e: Error| e.at(format!("device {name}")))
 }

@@ -31,6 +31,11 @@ pub trait Runtime: Send + Sync {
     /// # Safety
     /// `from` has `bytes.len()` bytes of one allocation.
     unsafe fn download(&self, from: u64, bytes: &mut [u8]) -> Result<()>;
+    /// Copies within the device, in order with the launches.
+    ///
+    /// # Safety
+    /// `to` and `from` have `bytes` bytes of two allocations.
+    unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<()>;
     /// # Safety
     /// The arguments are the kernel's, and every address has the memory that the kernel touches.
     unsafe fn launch(&self, launch: &Launch, args: &mut Args) -> Result<()>;
@@ -91,7 +96,7 @@ pub struct Tiled {
 pub struct TensorMap(pub [u8; 128]);
 
 /// A launch's arguments: each in a place of its own, as the driver wants them.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Args {
     places: Vec<TensorMap>,
 }

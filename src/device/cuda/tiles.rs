@@ -80,7 +80,7 @@ pub struct Table {
 }
 
 /// What one kind of chip uses.
-#[derive(Debug, Clone, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChipTiles {
     /// Compute capability.
@@ -92,7 +92,7 @@ pub struct ChipTiles {
 }
 
 /// The tile of layers of one shape.
-#[derive(Debug, Clone, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct LayerTile {
     pub columns: usize,
