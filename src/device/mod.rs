@@ -6,6 +6,7 @@ pub mod cpu;
 pub mod cuda;
 pub mod queue;
 pub mod select;
+pub mod trial;
 
 pub use queue::{Batcher, Progress};
 pub use select::open;

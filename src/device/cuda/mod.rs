@@ -25,7 +25,7 @@ pub mod runtime;
 mod self_check;
 mod slot;
 pub mod tiles;
-mod top_k;
+pub mod top_k;
 
 use std::sync::Arc;
 
