@@ -16,7 +16,8 @@ SELECT
   role_code(c.role) AS role,
   c.position,
   age_days(c.spoken_at, p.reference_at) AS age_days,
-  c.tokens AS length_tokens
+  c.tokens AS length_tokens,
+  j.grade AS teacher_grade
 FROM pools AS p
 JOIN requests AS r ON r.tenant_id = p.tenant_id AND r.store_id = p.store_id AND r.request_id = p.request_id
 JOIN (
@@ -34,3 +35,5 @@ LEFT JOIN embeddings AS q
   ON q.content_hash = r.question_hash AND q.purpose = 'query' AND q.encoder_hash = $encoder_hash
 LEFT JOIN scores AS s
   ON s.question_hash = r.question_hash AND s.content_hash = c.content_hash AND s.scorer_hash = $scorer_hash
+LEFT JOIN judgements AS j
+  ON j.question_hash = r.question_hash AND j.content_hash = c.content_hash AND j.teacher_hash = $teacher_hash

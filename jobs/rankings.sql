@@ -1,10 +1,10 @@
 -- The order in which a pool is filled. Turns that could not be scored come last, in the fused order; ties go to the
--- earlier turn.
+-- earlier turn, or to the one that the fused lists place first.
 SELECT
   tenant_id, store_id, request_id, turn_id, turn_ordinal, score,
   CAST(row_number() OVER (
     PARTITION BY tenant_id, store_id, request_id
-    ORDER BY score DESC NULLS LAST, CASE WHEN score IS NULL THEN pool_position END, turn_ordinal
+    ORDER BY score DESC NULLS LAST, CASE WHEN score IS NULL OR $ties = 'fused' THEN pool_position END, turn_ordinal
   ) AS INT) AS rank
 FROM (
   SELECT
@@ -20,7 +20,8 @@ FROM (
       'role', role,
       'position', position,
       'age_days', age_days,
-      'length_tokens', length_tokens
+      'length_tokens', length_tokens,
+      'teacher_grade', teacher_grade
     )) AS score
   FROM features
 )

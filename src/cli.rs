@@ -1,6 +1,7 @@
 //! The command line, as types, and what its commands do.
 
 mod commands;
+mod learning;
 
 use std::path::PathBuf;
 
@@ -32,8 +33,12 @@ pub enum Command {
     Check(Run),
     /// Say what a lake holds and how its last runs went
     Status(Status),
-    /// Train a ranker on the features and labels of a lake
+    /// Have a language model grade a sample of pools, to train on or to rank by
+    Judge(Judge),
+    /// Train a ranker on the features of a lake, with its labels or a teacher's grades
     Train(Train),
+    /// List trained rankers, or compare two on one lake
+    Rankers(Rankers),
     /// Measure completeness: recall's, the ranking's, the slates'
     Eval(Eval),
     /// Say why each turn of a request's pool is in its slate or out
@@ -137,9 +142,18 @@ pub struct Train {
     /// The system whose features are learnt from: one of jobs/systems/, or a TOML file
     #[arg(long)]
     pub system: String,
-    /// gold: the lake's labels; or a Parquet file with the same columns
+    /// gold: the lake's labels; teacher: the grades of `memslate judge`; or a Parquet file with the columns of the labels
     #[arg(long, default_value = "gold")]
     pub labels: String,
+    /// With --labels teacher: the beginning of the teacher's hash, where the lake has more than one
+    #[arg(long, value_name = "HASH")]
+    pub teacher: Option<String>,
+    /// Share of the stores that says when to stop, and on which quality is measured
+    #[arg(long, default_value_t = 0.2, value_name = "SHARE")]
+    pub hold_out: f64,
+    /// The job whose SELECTs and budget make the slates that are measured
+    #[arg(long, default_value = "jobs/nightly.toml")]
+    pub job: PathBuf,
     /// The requests to learn from; `all`: every one
     #[arg(long, default_value = "dev")]
     pub split: String,
@@ -149,7 +163,77 @@ pub struct Train {
     /// The model file; a report is written beside it as .json
     #[arg(long)]
     pub out: PathBuf,
-    /// num_trees, num_leaves, learning_rate, min_data_in_leaf, bagging_fraction, feature_fraction, monotone, seed
+    /// num_trees, num_leaves, learning_rate, early_stopping_rounds, min_data_in_leaf, bagging_fraction, feature_fraction,
+    /// monotone, label_gain, seed
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Judge {
+    /// The job file, such as jobs/distill.toml
+    pub job: PathBuf,
+    /// The folder or URL of the tables
+    #[arg(long)]
+    pub lake: Option<String>,
+    /// The system whose pools are graded: one of systems/, or a TOML file
+    #[arg(long)]
+    pub system: Option<String>,
+    /// Ask for no more once the next request might make this run cost more, at the job's prices
+    #[arg(long, value_name = "AMOUNT")]
+    pub limit_cost: Option<f64>,
+    /// Write the requests to a file of the OpenAI Batch form instead of sending them
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["collect", "limit_cost"])]
+    pub export: Option<PathBuf>,
+    /// Read the answers from a file of that form's results
+    #[arg(long, value_name = "FILE", conflicts_with = "limit_cost")]
+    pub collect: Option<PathBuf>,
+    /// A setting of the job, such as sample.requests=4 or teacher.url="http://host:8000/v1"
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Rankers {
+    #[command(subcommand)]
+    pub command: RankersCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum RankersCommand {
+    /// The rankers of a folder: what each was trained on, and how good it was
+    List {
+        #[arg(default_value = "data/ranker")]
+        folder: PathBuf,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Slate completeness of two rankers on the same requests, with 95% intervals and a verdict
+    Compare(CompareRankers),
+}
+
+#[derive(Debug, Args)]
+pub struct CompareRankers {
+    /// A ranker's file
+    pub first: PathBuf,
+    /// Another one; differences are its completeness minus the first one's
+    pub second: PathBuf,
+    #[arg(long)]
+    pub lake: String,
+    /// The system whose features both rank: one of systems/, or a TOML file
+    #[arg(long)]
+    pub system: String,
+    /// The job whose SELECTs and budget make the slates
+    #[arg(long, default_value = "jobs/nightly.toml")]
+    pub job: PathBuf,
+    /// Only these stores
+    #[arg(long, value_name = "STORE")]
+    pub store: Vec<String>,
+    /// A setting of the job, such as budget_tokens=1350
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     #[arg(long)]

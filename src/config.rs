@@ -28,6 +28,8 @@ struct JobFile {
     encoder: Option<String>,
     #[serde(default)]
     scorer: Option<String>,
+    #[serde(default)]
+    teacher: Option<String>,
     #[serde(default = "auto")]
     device: String,
     #[serde(default)]
@@ -80,6 +82,8 @@ pub struct Job {
     pub system_folder: PathBuf,
     pub encoder: Option<String>,
     pub scorer: Option<String>,
+    /// The beginning of the hash of the teacher whose grades are read; none: the only one of the lake.
+    pub teacher: Option<String>,
     pub device: String,
     /// Of encoder and scorer.
     pub precision: Precision,
@@ -179,6 +183,7 @@ impl JobFile {
             system_folder: system_file.parent().unwrap_or(Path::new("")).to_path_buf(),
             encoder: self.encoder,
             scorer: self.scorer,
+            teacher: self.teacher,
             device: self.device,
             precision: self.precision,
             models: self.models.map(PathBuf::from),
@@ -232,14 +237,24 @@ fn merge(into: &mut Table, from: Table) {
     }
 }
 
-fn read_text(path: &Path, what: &str) -> Result<String> {
+/// Reads a text file that a job needs; `what` names it in the error.
+pub(crate) fn read_text(path: &Path, what: &str) -> Result<String> {
     std::fs::read_to_string(path)
         .map_err(|e| Error::usage(format!("the {what} {} cannot be read", path.display())).source(e))
 }
 
 /// toml's messages end in a newline and span lines with a picture of the place; both are kept, tidied.
-fn tidy(e: &toml::de::Error) -> String {
+pub(crate) fn tidy(e: &toml::de::Error) -> String {
     e.to_string().trim_end().to_string()
+}
+
+/// Puts `key=value` settings into a table, as if its file said so.
+pub(crate) fn apply(table: &mut Table, settings: &[String]) -> Result<()> {
+    for setting in settings {
+        let (key, value) = parse_setting(setting)?;
+        put(table, &key, value).map_err(|e| e.at(format!("--set {setting}")))?;
+    }
+    Ok(())
 }
 
 fn parse_setting(setting: &str) -> Result<(Vec<String>, Value)> {

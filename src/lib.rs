@@ -62,6 +62,7 @@ pub mod text;
 
 pub mod device;
 pub mod ranker;
+pub mod teacher;
 
 pub mod features;
 pub mod import;
@@ -71,6 +72,8 @@ pub mod score;
 pub mod slate;
 
 pub mod engine;
+
+pub mod distill;
 pub mod run;
 
 pub mod evaluate;

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 
 /// Written into the lake; a lake of another format is refused.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
+
+/// Changes when a column of the features comes to mean something else: a ranker is used on the features that it learnt from.
+pub const FEATURES_VERSION: u32 = 1;
 
 /// A column: its type, and what its values mean, with the unit.
 #[derive(Debug, Clone, Copy)]
@@ -154,6 +157,23 @@ pub const SCORES: Table = Table {
     key: &["scorer_hash", "question_hash", "content_hash"],
 };
 
+/// Addressed by content and teacher, for whichever store or system asks.
+pub const JUDGEMENTS: Table = Table {
+    name: "judgements",
+    columns: &[
+        col("judgement_key", Bytes, "SHA-256 of the messages that were sent and of teacher_hash"),
+        col("question_hash", Bytes, "SHA-256 of the question"),
+        col("content_hash", Bytes, "SHA-256 of the turn's content"),
+        opt("grade", Double, "from 0 to 10; null: the answer was set aside"),
+        opt("reason", Text, "why the answer was set aside"),
+        col("answer", Text, "what the teacher said, cut to its beginning"),
+        col("prompt_tokens", Long, "what was sent, by the teacher's own count"),
+        col("completion_tokens", Long, "what was answered, by the same count"),
+    ],
+    partition: &["teacher_hash"],
+    key: &["judgement_key"],
+};
+
 pub const FEATURES: Table = Table {
     name: "features",
     columns: &[
@@ -173,6 +193,7 @@ pub const FEATURES: Table = Table {
         col("position", Int, "place of the turn in its session, from 0"),
         opt("age_days", Double, "days from the turn to the reference date"),
         col("length_tokens", Int, "o200k tokens of the turn's content"),
+        opt("teacher_grade", Double, "a teacher's grade, 0 to 10, for systems that rank by it; null: not graded"),
         PRINT,
     ],
     partition: &["system", "shard"],
@@ -242,7 +263,7 @@ pub const RUNS: Table = Table {
 
 /// All tables, upstream before downstream.
 pub const TABLES: &[Table] =
-    &[TURNS, REQUESTS, LABELS, REJECTS, EMBEDDINGS, POOLS, SCORES, FEATURES, RANKINGS, SLATES, RUNS];
+    &[TURNS, REQUESTS, LABELS, REJECTS, EMBEDDINGS, POOLS, SCORES, JUDGEMENTS, FEATURES, RANKINGS, SLATES, RUNS];
 
 pub fn table(name: &str) -> Option<&'static Table> {
     TABLES.iter().find(|t| t.name == name)

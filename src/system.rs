@@ -111,6 +111,20 @@ pub struct Rank {
     pub column: Option<String>,
     /// With `column`: the largest value first.
     pub descending: bool,
+    /// What settles equal scores.
+    #[serde(skip_serializing_if = "Ties::are_by_turn")]
+    pub ties: Ties,
+}
+
+/// Which of two turns with equal scores comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ties {
+    /// The earlier turn of the store.
+    #[default]
+    Turn,
+    /// The one that the fused recall lists place first.
+    Fused,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -192,6 +206,7 @@ impl Default for Rank {
             features: Vec::new(),
             column: Some("pool_position".into()),
             descending: false,
+            ties: Ties::Turn,
         }
     }
 }
@@ -222,6 +237,30 @@ fn default_k1() -> f64 {
 }
 fn default_b() -> f64 {
     0.4
+}
+
+impl Ties {
+    /// As a SELECT's `$ties`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Ties::Turn => "turn",
+            Ties::Fused => "fused",
+        }
+    }
+
+    fn are_by_turn(&self) -> bool {
+        *self == Ties::Turn
+    }
+}
+
+impl System {
+    /// Whether the ranking looks at a column of the features.
+    pub fn ranks_by(&self, column: &str) -> bool {
+        match self.rank.method {
+            RankMethod::Column => self.rank.column.as_deref() == Some(column),
+            RankMethod::Lightgbm => self.rank.features.iter().any(|f| f == column),
+        }
+    }
 }
 
 impl List {

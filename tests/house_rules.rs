@@ -108,7 +108,7 @@ const LAYERS: &[&[&str]] = &[
     &["device", "ranker"],
     &["import", "recall", "score", "features", "rank", "slate"],
     &["engine"],
-    &["run", "publish", "evaluate"],
+    &["run", "distill", "publish", "evaluate"],
     &["cli"],
 ];
 

@@ -1,17 +1,15 @@
 //! What each command does: stdout is data, stderr is talk.
 
-use std::path::Path;
-
 use futures::future::LocalBoxFuture;
 
-use super::{BenchCommand, Command, Format, ModelsCommand};
-use crate::config::{self, Job, zone_minutes};
+use super::{BenchCommand, Command, Format, ModelsCommand, learning};
+use crate::config::{Job, zone_minutes};
 use crate::error::{Context, Error, Result, say};
 use crate::evaluate::{Reader, RequestKey};
-use crate::{device, import, model, run};
+use crate::{device, distill, import, model, run};
 
 /// Done, with rows set aside or slates that a failed model made worse.
-const DONE_WITH_REJECTS: u8 = 3;
+pub(super) const DONE_WITH_REJECTS: u8 = 3;
 
 /// Does what the command line says; gives the exit code. Boxed here, so that the program's crate does not compile the
 /// engine once more.
@@ -23,13 +21,16 @@ async fn perform(command: Command) -> Result<u8> {
     match command {
         Command::Import(args) => do_import(&args),
         Command::Run(args) => do_run(&args).await,
+        Command::Plan(args) if distill::is_distill_job(&args.job) => learning::plan(&args).await,
         Command::Plan(args) => {
             let job = Job::read(&args.job, &args.overrides())?;
             print(&run::plan(&job, run::until(args.until.as_deref())?).await?, args.json)
         }
         Command::Check(args) => do_check(&args).await,
         Command::Status(args) => print(&run::status(&args.lake).await?, args.json),
-        Command::Train(args) => do_train(&args).await,
+        Command::Judge(args) => learning::judge(&args).await,
+        Command::Train(args) => learning::train(&args).await,
+        Command::Rankers(args) => learning::rankers(args.command).await,
         Command::Eval(args) => {
             let reader = Reader::open(&args.lake, args.system.as_deref()).await?;
             let report = reader.eval(&args.store).await?;
@@ -79,22 +80,6 @@ async fn do_check(args: &super::Run) -> Result<u8> {
     Ok(if checked.rejects.is_empty() { 0 } else { DONE_WITH_REJECTS })
 }
 
-async fn do_train(args: &super::Train) -> Result<u8> {
-    let system = config::system(Path::new("jobs"), &args.system)?;
-    let lessons = run::Lessons {
-        lake: &args.lake,
-        system: &system,
-        labels: &args.labels,
-        split: &args.split,
-        without_stores: &args.without_store,
-    };
-    let params = run::train_params(&args.set)?;
-    let trained = run::train_from(&lessons, &params).await?;
-    trained.save(&args.out)?;
-    let card = trained.card();
-    print(card, args.json)
-}
-
 async fn do_explain(args: &super::Explain) -> Result<u8> {
     let (reader, key) = find(&args.address).await?;
     print(&reader.explain(key).await?, args.json)
@@ -129,13 +114,13 @@ fn do_models(command: ModelsCommand) -> Result<u8> {
 }
 
 /// Prints a result: as text, or as JSON.
-fn print<T: std::fmt::Display + serde::Serialize>(result: &T, json: bool) -> Result<u8> {
+pub(super) fn print<T: std::fmt::Display + serde::Serialize>(result: &T, json: bool) -> Result<u8> {
     let text = if json { serde_json::to_string_pretty(result).or_internal("plain data")? } else { result.to_string() };
     write(&format!("{}\n", text.trim_end()))
 }
 
 /// Writes to stdout. A reader that went away, such as `head`, is no fault.
-fn write(text: &str) -> Result<u8> {
+pub(super) fn write(text: &str) -> Result<u8> {
     use std::io::Write;
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -43,8 +43,17 @@ impl Reader {
     /// Opens the lake at `url`; `system` is a name, a name with its hash, or nothing where the lake has one system.
     pub async fn open(url: &str, system: Option<&str>) -> Result<Reader> {
         let lake = Lake::open(url).await?;
-        let context = engine::session(&Settings::default(), &Functions::new(Models::default()))?;
         let system = choose(&lake, system).await.map_err(|e| e.at(url.to_string()))?;
+        Self::of(lake, system).await
+    }
+
+    /// Opens the lake at `url` for a system by its name and hash, whatever it has of it.
+    pub async fn of_system(url: &str, partition: String) -> Result<Reader> {
+        Self::of(Lake::open(url).await?, partition).await
+    }
+
+    async fn of(lake: Lake, system: String) -> Result<Reader> {
+        let context = engine::session(&Settings::default(), &Functions::new(Models::default()))?;
         for table in schema::TABLES {
             let prefix: &[&str] = if table.partition.first() == Some(&"system") { &[&system] } else { &[] };
             engine::register(&context, &lake, table, prefix).await?;
@@ -60,6 +69,16 @@ impl Reader {
 
     /// Completeness of the system's slates, over all stores or those named.
     pub async fn eval(&self, stores: &[String]) -> Result<Report> {
+        self.measure(stores, None).await
+    }
+
+    /// As [`Reader::eval`], of other slates of the system's pools: `tenant_id, store_id, request_id, status, turn_ids, tokens,
+    /// budget_tokens`.
+    pub async fn eval_slates(&self, stores: &[String], slates: &[RecordBatch]) -> Result<Report> {
+        self.measure(stores, Some(slates)).await
+    }
+
+    async fn measure(&self, stores: &[String], slates: Option<&[RecordBatch]>) -> Result<Report> {
         let of = |columns: &str, table: &str| {
             let filter = if stores.is_empty() {
                 String::new()
@@ -75,8 +94,15 @@ impl Reader {
         let labels = rows(of(&format!("{keys}, turn_id, relevance"), "labels")).await?;
         let turns = rows(of("tenant_id, store_id, turn_id, session_id, content_hash", "turns")).await?;
         let pools = rows(of(&format!("{keys}, turn_id"), "pools")).await?;
-        let slates = rows(of(&format!("{keys}, status, turn_ids, tokens, budget_tokens"), "slates")).await?;
-        let tables = Tables { requests: &requests, labels: &labels, turns: &turns, pools: &pools, slates: &slates };
+        let of_lake;
+        let slates = match slates {
+            Some(slates) => slates,
+            None => {
+                of_lake = rows(of(&format!("{keys}, status, turn_ids, tokens, budget_tokens"), "slates")).await?;
+                &of_lake[..]
+            }
+        };
+        let tables = Tables { requests: &requests, labels: &labels, turns: &turns, pools: &pools, slates };
         completeness(&tables, Bootstrap::default())
     }
 

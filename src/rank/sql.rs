@@ -13,8 +13,8 @@ use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, Sca
 use crate::error::Error;
 use crate::ranker::Ranker;
 
-/// Features that a model gives to every turn: one that is null says that the model failed on the turn.
-const BY_MODEL: [&str; 2] = ["ce_prob", "context_cosine"];
+/// Features that a model gives to every turn: one that is null says that the model failed on the turn, or was not asked.
+const BY_MODEL: [&str; 3] = ["ce_prob", "context_cosine", "teacher_grade"];
 
 /// How a turn's features become its score.
 #[derive(Debug, Clone)]

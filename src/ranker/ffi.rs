@@ -11,26 +11,57 @@ use lightgbm3_sys as sys;
 use super::dataset::Dataset;
 use crate::error::{Context, Error, Result};
 
-/// Trains `trees` trees and returns the model's text. The dataset is checked and in canonical order.
+/// A training set, and what is held out of it to say when to stop.
+pub(super) struct Sets<'a> {
+    pub learnt: &'a Dataset,
+    pub held_out: Option<&'a Dataset>,
+}
+
+/// A trained model.
+pub(super) struct Fit {
+    pub text: String,
+    pub trees: usize,
+    /// The first metric of the parameters on what was held out, with so many trees.
+    pub held_out: Option<f64>,
+}
+
+/// Trains at most `trees` trees. With a set held out, training stops when its metric has not risen for `patience` trees, and
+/// the model ends with the best one. The datasets are checked and in canonical order.
 ///
 /// # Errors
 /// What LightGBM says, as an internal error: all that can be wrong with the data is checked before.
-pub(super) fn train(data: &Dataset, params: &str, trees: usize) -> Result<String> {
+pub(super) fn train(sets: &Sets, params: &str, trees: usize, patience: usize) -> Result<Fit> {
     quiet();
     let params = CString::new(params).or_internal("training parameters")?;
-    let set = Handle::dataset(data, &params)?;
+    let set = Handle::dataset(sets.learnt, &params, ptr::null_mut())?;
+    let held_out = sets.held_out.map(|data| Handle::dataset(data, &params, set.raw)).transpose()?;
     let mut booster = Handle { raw: ptr::null_mut(), free: sys::LGBM_BoosterFree };
-    // SAFETY: the dataset's handle is alive until after the booster is freed (locals drop in reverse order).
+    // SAFETY: the datasets' handles are alive until after the booster is freed (locals drop in reverse order).
     check(unsafe { sys::LGBM_BoosterCreate(set.raw, params.as_ptr(), &mut booster.raw) })?;
-    for _ in 0..trees {
+    if let Some(held_out) = &held_out {
+        // SAFETY: as above.
+        check(unsafe { sys::LGBM_BoosterAddValidData(booster.raw, held_out.raw) })?;
+    }
+    let (mut made, mut best, mut best_value) = (0, 0, f64::NEG_INFINITY);
+    while made < trees {
         let mut finished: c_int = 0;
         // SAFETY: a live booster, and a place for the flag.
         check(unsafe { sys::LGBM_BoosterUpdateOneIter(booster.raw, &mut finished) })?;
         if finished != 0 {
             break;
         }
+        made += 1;
+        if held_out.is_some() {
+            let value = booster.metric()?;
+            if value > best_value {
+                (best, best_value) = (made, value);
+            } else if made - best >= patience {
+                break;
+            }
+        }
     }
-    booster.model_text()
+    let trees = if held_out.is_some() { best.max(1) } else { made };
+    Ok(Fit { text: booster.model_text(trees)?, trees, held_out: held_out.map(|_| best_value) })
 }
 
 /// A dataset or a booster of LightGBM, freed with its owner.
@@ -49,7 +80,8 @@ impl Drop for Handle {
 }
 
 impl Handle {
-    fn dataset(data: &Dataset, params: &CStr) -> Result<Handle> {
+    /// `reference`: a dataset whose bins this one shares, or null.
+    fn dataset(data: &Dataset, params: &CStr, reference: *mut c_void) -> Result<Handle> {
         let count = |n: usize| c_int::try_from(n).or_data(format!("{n} are more than LightGBM counts"));
         let (rows, columns) = (count(data.rows())?, count(data.features.len())?);
         let groups = data.groups.iter().map(|g| count(g.rows)).collect::<Result<Vec<c_int>>>()?;
@@ -67,7 +99,7 @@ impl Handle {
                 columns,
                 1,
                 params.as_ptr(),
-                ptr::null_mut(),
+                reference,
                 &mut set.raw,
             ))?;
             check(sys::LGBM_DatasetSetFeatureNames(set.raw, pointers.as_mut_ptr(), columns))?;
@@ -84,7 +116,24 @@ impl Handle {
         check(unsafe { sys::LGBM_DatasetSetField(self.raw, name.as_ptr(), values, count, kind as c_int) })
     }
 
-    fn model_text(&self) -> Result<String> {
+    /// The first metric on the set that is held out.
+    fn metric(&self) -> Result<f64> {
+        let mut values = [f64::NAN; 16];
+        let (mut count, mut given) = (0, 0);
+        // SAFETY: the number of metrics is asked for first, and they fit.
+        unsafe {
+            check(sys::LGBM_BoosterGetEvalCounts(self.raw, &mut count))?;
+            if !(1..=values.len() as c_int).contains(&count) {
+                return Err(Error::internal(format!("LightGBM gives {count} metrics")));
+            }
+            check(sys::LGBM_BoosterGetEval(self.raw, 1, &mut given, values.as_mut_ptr()))?;
+        }
+        Ok(values[0])
+    }
+
+    /// The text of the first `trees` trees.
+    fn model_text(&self, trees: usize) -> Result<String> {
+        let trees = c_int::try_from(trees).or_internal("a number of trees")?;
         // Gains, not split counts, in the file's list of importances.
         let gains = sys::C_API_FEATURE_IMPORTANCE_GAIN as c_int;
         let mut buffer: Vec<u8> = Vec::new();
@@ -93,7 +142,7 @@ impl Handle {
             let size = buffer.len() as i64;
             let at = buffer.as_mut_ptr().cast();
             // SAFETY: LightGBM writes at most `size` bytes, and says how many it needs.
-            check(unsafe { sys::LGBM_BoosterSaveModelToString(self.raw, 0, -1, gains, size, &mut length, at) })?;
+            check(unsafe { sys::LGBM_BoosterSaveModelToString(self.raw, 0, trees, gains, size, &mut length, at) })?;
             if length <= size {
                 let text = CStr::from_bytes_until_nul(&buffer).or_internal("LightGBM's model text")?;
                 return Ok(text.to_str().or_internal("LightGBM's model text")?.to_string());

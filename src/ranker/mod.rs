@@ -12,8 +12,8 @@ pub mod train;
 mod trees;
 
 pub use dataset::{Dataset, Group, Row};
-pub use model::Ranker;
-pub use train::{Card, Counts, FeatureGain, Kind, Params, Trained, train};
+pub use model::{Ranker, card};
+pub use train::{Card, Counts, FeatureGain, Kind, Params, Stopped, Trained, train, train_stopping};
 
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,7 @@ use super::ffi::Pool;
 use super::train::{Card, Kind, Trained};
 use super::trees::Trees;
 use crate::error::{Context, Error, Result};
+use crate::schema::FEATURES_VERSION;
 use crate::system::hex;
 
 /// The column that the fused order ranks by.
@@ -42,6 +43,17 @@ impl Ranker {
     /// system's (a data error that names both lists).
     pub fn load(path: &Path, expected_features: &[String]) -> Result<Ranker> {
         read(path, expected_features).map_err(|e| e.at(format!("ranker {}", path.display())))
+    }
+
+    /// A ranker that was just trained.
+    ///
+    /// # Errors
+    /// As [`Ranker::load`], of features.
+    pub fn of(trained: &Trained, expected_features: &[String]) -> Result<Ranker> {
+        match trained {
+            Trained::Lightgbm { text, card } => lightgbm(text.clone(), expected_features, Some(card.clone())),
+            Trained::FusedOrder { card, .. } => fused_order(card, expected_features),
+        }
     }
 
     /// Columns of the features table that [`Ranker::predict`] takes, in order: the model's features, or the pool
@@ -106,15 +118,14 @@ pub(super) fn sha256(text: &str) -> String {
 
 fn read(path: &Path, expected: &[String]) -> Result<Ranker> {
     let card = read_card(&card_path(path))?;
+    if let Some(version) = card.as_ref().and_then(|c| c.features_version).filter(|v| *v != FEATURES_VERSION) {
+        return Err(Error::data(format!(
+            "the model was trained on features of version {version}; this program makes version {FEATURES_VERSION}"
+        ))
+        .next("train it again on the features of this version"));
+    }
     if let Some(card) = card.as_ref().filter(|c| c.kind == Kind::FusedOrder) {
-        same_features(&card.features, expected)?;
-        let why = card.why.clone().unwrap_or_default();
-        return Ok(Ranker {
-            inputs: vec![POOL_POSITION.into()],
-            form: Form::FusedOrder { why },
-            hash: sha256("fused_order"),
-            card: Some(card.clone()),
-        });
+        return fused_order(card, expected);
     }
     let bytes = std::fs::read(path).map_err(|e| {
         Error::data("cannot be read").source(e).next("train one with `memslate train`, or name another in rank.ranker")
@@ -128,10 +139,31 @@ fn read(path: &Path, expected: &[String]) -> Result<Ranker> {
         let at = card_path(path);
         return Err(Error::data(format!("the card {} belongs to another model", at.display())).next(next));
     }
+    lightgbm(text, expected, card)
+}
+
+fn lightgbm(text: String, expected: &[String], card: Option<Card>) -> Result<Ranker> {
     let names = check::features(&text)?;
     same_features(&names, expected)?;
-    let trees = Trees::read(&text);
+    let (trees, hash) = (Trees::read(&text), sha256(&text));
     Ok(Ranker { inputs: names, form: Form::Lightgbm(Pool::load(text)?, trees), hash, card })
+}
+
+/// No model: the pool position ranks.
+fn fused_order(card: &Card, expected: &[String]) -> Result<Ranker> {
+    same_features(&card.features, expected)?;
+    let why = card.why.clone().unwrap_or_default();
+    Ok(Ranker {
+        inputs: vec![POOL_POSITION.into()],
+        form: Form::FusedOrder { why },
+        hash: sha256("fused_order"),
+        card: Some(card.clone()),
+    })
+}
+
+/// The card in this file.
+pub fn card(path: &Path) -> Result<Card> {
+    read_card(path)?.ok_or_else(|| Error::data("there is no such card").at(path.display().to_string()))
 }
 
 fn same_features(model: &[String], expected: &[String]) -> Result<()> {

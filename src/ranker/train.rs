@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::dataset::Dataset;
 use super::ffi;
 use crate::error::{Error, Result};
+use crate::schema::FEATURES_VERSION;
 
 /// What a training run may set. The defaults are those of the published method.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -20,6 +21,8 @@ pub struct Params {
     pub learning_rate: f64,
     /// Rows of a leaf at least.
     pub min_data_in_leaf: u32,
+    /// With stores held out: training stops when so many trees in a row have not helped them.
+    pub early_stopping_rounds: usize,
     /// Pairs are compared down to this place of a group's order (LightGBM's default).
     pub lambdarank_truncation_level: u32,
     pub seed: u32,
@@ -41,6 +44,7 @@ impl Default for Params {
             num_trees: 300,
             learning_rate: 0.05,
             min_data_in_leaf: 20,
+            early_stopping_rounds: 50,
             lambdarank_truncation_level: 30,
             seed: 7,
             bagging_fraction: 0.5,
@@ -73,12 +77,29 @@ pub struct Card {
     pub data: Counts,
     /// Total gain of the splits on each feature.
     pub feature_gains: Vec<FeatureGain>,
+    /// The features' definition that the model was trained under; none: a card of before they had one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub features_version: Option<u32>,
+    /// Where training stopped by a set that was held out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<Stopped>,
     /// SHA-256 of the model's text, in hex.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_sha256: Option<String>,
     /// What the caller measured.
     #[serde(default)]
     pub metrics: serde_json::Value,
+}
+
+/// Training that was stopped by groups it did not learn from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Stopped {
+    /// With which the groups held out were ranked best.
+    pub trees: usize,
+    /// Their mean NDCG then, at `ndcg_at`, over those with a positive.
+    pub ndcg: f64,
+    pub ndcg_at: u32,
+    pub groups: usize,
 }
 
 /// The training data in figures.
@@ -114,6 +135,18 @@ pub enum Trained {
 /// # Errors
 /// A dataset that [`Dataset::check`] refuses (data), a setting out of its range (usage).
 pub fn train(data: &Dataset, params: &Params) -> Result<Trained> {
+    fit(data, None, params)
+}
+
+/// As [`train`], stopped by groups that are held out: when they are no longer ranked better. Groups without a positive say
+/// nothing; where no other is held out, training is not stopped.
+pub fn train_stopping(data: &Dataset, held_out: &Dataset, params: &Params) -> Result<Trained> {
+    held_out.check(params.label_gain.len()).map_err(|e| e.at("held out"))?;
+    let (held_out, _) = held_out.canonical().with_positives();
+    fit(data, Some(&held_out).filter(|h| !h.groups.is_empty() && params.early_stopping_rounds > 0), params)
+}
+
+fn fit(data: &Dataset, held_out: Option<&Dataset>, params: &Params) -> Result<Trained> {
     params.check()?;
     data.check(params.label_gain.len())?;
     let all = data.canonical();
@@ -131,14 +164,27 @@ pub fn train(data: &Dataset, params: &Params) -> Result<Trained> {
             rows_trained: learnt.rows(),
         },
         feature_gains: Vec::new(),
+        features_version: Some(FEATURES_VERSION),
+        stopped: None,
         model_sha256: None,
         metrics: serde_json::Value::Null,
     };
     if learnt.groups.is_empty() {
         return Ok(fused(card, format!("none of the {dropped} groups has a label above 0")));
     }
-    let text = ffi::train(&learnt, &params.to_lightgbm(&learnt.features), params.num_trees)?;
-    let pool = ffi::Pool::load(text)?;
+    let sets = ffi::Sets { learnt: &learnt, held_out };
+    let mut settings = params.to_lightgbm(&learnt.features);
+    if held_out.is_some() {
+        settings.push_str(&format!(" metric=ndcg eval_at={}", params.lambdarank_truncation_level));
+    }
+    let fit = ffi::train(&sets, &settings, params.num_trees, params.early_stopping_rounds)?;
+    card.stopped = held_out.zip(fit.held_out).map(|(set, ndcg)| Stopped {
+        trees: fit.trees,
+        ndcg,
+        ndcg_at: params.lambdarank_truncation_level,
+        groups: set.groups.len(),
+    });
+    let pool = ffi::Pool::load(fit.text)?;
     let gains = pool.gains()?;
     if gains.iter().all(|g| *g == 0.0) {
         let why = format!(

@@ -19,7 +19,7 @@ use super::prepare::{Prepared, fit};
 use super::progress::Bar;
 use super::stamp::stamp;
 use super::summary::TableSummary;
-use super::{ORDER, gaps, graph, losses};
+use super::{gaps, graph, losses};
 use crate::engine;
 use crate::error::{Error, Result};
 use crate::lake::{DataFile, Outcome, Pending, Snapshot, Unit};
@@ -325,22 +325,22 @@ async fn register_upstream(
     if narrow {
         context.register_batch("wanted_stores", stores_batch(&wanted)?)?;
     }
-    for name in ORDER.iter().filter(|n| run.reads[table.name].contains(*n)) {
+    for name in graph::readable().filter(|n| run.reads[table.name].contains(n)) {
         let of = schema::table(name).expect("a table of the order");
         let provider = match run.tables.get(name) {
             // The table's own rows, which an anti-join asks for.
-            _ if *name == table.name => context.table_provider("own_rows").await?,
+            _ if name == table.name => context.table_provider("own_rows").await?,
             Some(snapshot) if run.fills(name) => {
                 let files = engine::files(of, root, files_of(run, snapshot, work.shard)?)?;
-                if *name == "embeddings" { of_texts(context, files)? } else { files }
+                if name == "embeddings" { of_texts(context, files)? } else { files }
             }
             _ => engine::empty(of),
         };
         if narrow && !graph::by_content(name) {
             let frame = only(context, context.read_table(provider)?, "wanted_stores").await?;
-            context.register_table(*name, frame.into_view())?;
+            context.register_table(name, frame.into_view())?;
         } else {
-            context.register_table(*name, provider)?;
+            context.register_table(name, provider)?;
         }
     }
     Ok(())

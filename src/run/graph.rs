@@ -17,7 +17,13 @@ pub fn until(last: &str) -> impl Iterator<Item = &'static str> {
 
 /// Rows of these belong to a text, not to a store.
 pub fn by_content(table: &str) -> bool {
-    matches!(table, "embeddings" | "scores")
+    matches!(table, "embeddings" | "scores" | "judgements")
+}
+
+/// All that a SELECT may read, in the order in which it is there: a run's tables, and a teacher's grades, which a run does
+/// not make.
+pub fn readable() -> impl Iterator<Item = &'static str> {
+    ORDER.iter().flat_map(|table| if *table == "features" { vec!["judgements", table] } else { vec![*table] })
 }
 
 /// Rows of these come from the inputs.
@@ -41,6 +47,11 @@ pub fn reads(context: &SessionContext, job: &Job, last: &str) -> Result<BTreeMap
                 check_input(job, table, input).map_err(|e| e.at(&place))?;
                 continue;
             }
+            // Grades are of the pools that an earlier run made.
+            if name == "judgements" && ORDER[..at].contains(&"pools") {
+                reads.push("judgements");
+                continue;
+            }
             match ORDER.iter().position(|t| *t == name) {
                 Some(_) if name == "labels" => {
                     return Err(Error::usage(format!("{table} reads labels, which a run must not know")).at(place));
@@ -54,9 +65,10 @@ pub fn reads(context: &SessionContext, job: &Job, last: &str) -> Result<BTreeMap
                     );
                 }
                 None => {
-                    return Err(Error::usage(format!("there is no table {name:?}"))
-                        .at(place)
-                        .next(format!("tables of the lake: {}; inputs are input.NAME", ORDER.join(", "))));
+                    return Err(Error::usage(format!("there is no table {name:?}")).at(place).next(format!(
+                        "tables of the lake: {}; inputs are input.NAME",
+                        readable().collect::<Vec<_>>().join(", ")
+                    )));
                 }
             }
         }

@@ -7,9 +7,11 @@
 mod derive;
 mod fingerprint;
 mod gaps;
+mod grades;
 mod graph;
 mod ingest;
 mod keys;
+mod lessons;
 mod losses;
 mod mapped;
 mod plan;
@@ -17,22 +19,23 @@ mod plan;
 mod plan_tests;
 mod prepare;
 mod progress;
+mod replay;
 mod sources;
 mod stamp;
 mod status;
 mod summary;
-mod train;
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use futures::future::LocalBoxFuture;
 
+pub use lessons::{Agreement, Learnt, Lessons, train_from, train_params};
 pub use plan::{Estimate, Plan, plan};
+pub use replay::replay;
 pub use prepare::{Checked, Prepared, check};
 pub use status::{Status, status};
 pub use summary::{Summary, TableSummary};
-pub use train::{Lessons, train_from, train_params};
 
 use crate::config::Job;
 use crate::device::Device;
@@ -72,6 +75,9 @@ async fn through(job: &Job, last: &'static str, device: Arc<dyn Device>) -> Resu
     prepared.lake.put(&format!("_systems/{}.json", job.system.partition()), system).await?;
     for table in graph::until(last) {
         let began = Instant::now();
+        if table == "features" {
+            grades::load(&mut prepared).await?;
+        }
         let mut done = match table {
             "turns" | "requests" | "labels" => ingest::table(&mut prepared, table).await?,
             table => derive::table(&mut prepared, schema::table(table).expect("a table of the order")).await?,

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::fingerprint::{self, Prints, Store};
 use super::prepare::Prepared;
-use super::{gaps, graph, ingest};
+use super::{gaps, grades, graph, ingest};
 use crate::config::Job;
 use crate::engine;
 use crate::error::Result;
@@ -60,6 +60,7 @@ pub async fn plan(job: &Job, last: &'static str) -> Result<Plan> {
     let mut tables = Vec::new();
     let mut prints: BTreeMap<&'static str, Prints> = run.inputs.clone();
     prints.extend(gaps::prints_now(&run).await?);
+    prints.insert("judgements", grades::prints_now(&run).await?);
     for table in graph::until(last) {
         let estimate = match table {
             "labels" => continue,

@@ -30,7 +30,7 @@ fn session() -> SessionContext {
 fn session_over(file_bytes: u64) -> SessionContext {
     let (settings, functions) = (Settings::new(Some(1 << 30)).unwrap(), Functions::new(Models::default()));
     let context = engine::session_over(&settings, &functions, file_bytes, 1).unwrap();
-    for name in ORDER {
+    for name in graph::readable() {
         let schema = schema::table(name).unwrap().full_schema();
         let rows = arrow::array::RecordBatch::new_empty(schema.clone());
         context.register_table(name, Arc::new(MemTable::try_new(schema, vec![vec![rows]]).unwrap())).unwrap();

@@ -11,7 +11,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::fingerprint::{self, Prints};
-use super::{graph, ingest, sources};
+use super::{grades, graph, ingest, sources};
 use crate::config::Job;
 use crate::device::{Batcher, Device};
 use crate::engine::{self, Functions, Models, Settings};
@@ -41,6 +41,8 @@ pub struct Prepared {
     pub gaps: BTreeMap<&'static str, Prints>,
     /// The versions that belong together: each table as this run left it, which is what later tables read.
     pub tables: BTreeMap<&'static str, Snapshot>,
+    /// The hash of the teacher whose grades are read; empty: none.
+    pub teacher: String,
     pub device: String,
 }
 
@@ -73,6 +75,9 @@ impl Prepared {
         sources::check(job, &parameters, (&settings, &functions), last).await?;
         // The last thing that may fail for a setting is before the first that is written.
         let lake = Lake::open_or_create(&job.lake, job.shards).await?;
+        let teacher = grades::teacher(&lake, job).await?;
+        parameters.retain(|(name, _)| *name != "teacher_hash");
+        parameters.push(("teacher_hash", ScalarValue::Utf8(Some(teacher.clone()))));
         let model_hashes = vec![
             ("embed", loaded.encoder_hash),
             ("cross_score", loaded.scorer_hash),
@@ -90,6 +95,7 @@ impl Prepared {
             inputs: BTreeMap::new(),
             gaps: BTreeMap::new(),
             tables: BTreeMap::new(),
+            teacher,
             device: loaded.device,
         })
     }
@@ -105,12 +111,12 @@ impl Prepared {
         fingerprint::of_select(table, sql, &self.parameters, &self.model_hashes)
     }
 
-    /// The partition of a table's unit: (system, shard) or (shard).
+    /// The partition of a table's unit: (system, shard), (shard), or the teacher's, which is of no shard.
     pub fn partition(&self, table: &Table, shard: i32) -> Vec<String> {
-        if table.partition.contains(&"system") {
-            vec![self.job.system.partition(), shard.to_string()]
-        } else {
-            vec![shard.to_string()]
+        match table.partition {
+            ["system", ..] => vec![self.job.system.partition(), shard.to_string()],
+            ["teacher_hash"] => vec![self.teacher.clone()],
+            _ => vec![shard.to_string()],
         }
     }
 
@@ -119,6 +125,7 @@ impl Prepared {
         match table {
             "scores" => self.job.system.score.method == ScoreMethod::CrossEncoder,
             "embeddings" => uses_vectors(&self.job),
+            "judgements" => grades::wanted(&self.job),
             _ => true,
         }
     }
@@ -147,7 +154,7 @@ async fn check_selects(
     parameters: &[(&'static str, ScalarValue)],
     last: &str,
 ) -> Result<()> {
-    for name in super::ORDER {
+    for name in graph::readable() {
         context.register_table(name, engine::empty(schema::table(name).expect("a table")))?;
     }
     for name in graph::until(last).filter(|t| !graph::from_input(t)) {
@@ -243,7 +250,7 @@ fn scorer(job: &Job) -> Result<Scorer> {
     }
 }
 
-fn as_of(job: &Job) -> Result<Option<i64>> {
+pub(super) fn as_of(job: &Job) -> Result<Option<i64>> {
     let Some(text) = job.as_of.as_deref() else { return Ok(None) };
     let time = dates::parse_instant(text, job.naive_zone_minutes);
     time.map(Some).ok_or_else(|| {
@@ -266,6 +273,9 @@ pub(super) fn parameters(
         ("as_of", ScalarValue::TimestampMicrosecond(as_of, Some("UTC".into()))),
         ("encoder_hash", text(encoder_hash)),
         ("scorer_hash", text(scorer_hash)),
+        // Known when the lake is open.
+        ("teacher_hash", text("")),
+        ("ties", text(job.system.rank.ties.name())),
         ("zone", ScalarValue::Int32(Some(job.naive_zone_minutes))),
     ]
 }

@@ -1,0 +1,161 @@
+//! What a job of grading came to.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::Serialize;
+
+use super::fold::Known;
+use super::pairs::PairHash;
+use crate::teacher::{Judgement, Tally, Teacher, Verdict};
+
+/// Pairs as they go by.
+#[derive(Debug, Default)]
+pub struct Counts {
+    pairs: AtomicU64,
+    graded: AtomicU64,
+    set_aside: AtomicU64,
+}
+
+impl Counts {
+    /// Counts a pair; whether it has no answer yet.
+    pub fn is_new(&self, known: &Known, pair: &PairHash) -> bool {
+        self.pairs.fetch_add(1, Ordering::Relaxed);
+        if known.graded.contains(pair) {
+            self.graded.fetch_add(1, Ordering::Relaxed);
+        } else if known.set_aside.contains_key(pair) {
+            self.set_aside.fetch_add(1, Ordering::Relaxed);
+        }
+        !known.holds(pair)
+    }
+
+    /// Pairs; of these graded, and set aside.
+    pub fn read(&self) -> (u64, u64, u64) {
+        let of = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        (of(&self.pairs), of(&self.graded), of(&self.set_aside))
+    }
+}
+
+/// The outcome of `memslate judge`.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Judged {
+    pub teacher: String,
+    pub teacher_hash: String,
+    /// Sampled requests.
+    pub requests: usize,
+    /// Pairs that the job came to; where it stopped early, there are more.
+    pub pairs: u64,
+    /// Of these, answered before: graded, and set aside.
+    pub graded_before: u64,
+    pub set_aside_before: u64,
+    /// Answers of an earlier run that were in the journal only.
+    pub from_journal: usize,
+    pub graded: u64,
+    /// Answers without a grade in them, by reason. They are kept, and not asked for again.
+    pub set_aside: BTreeMap<String, u64>,
+    /// Pairs without an answer, by reason. The next run asks again.
+    pub failed: BTreeMap<String, u64>,
+    pub attempts: u64,
+    pub prompt_tokens: u64,
+    pub completion_tokens: u64,
+    /// At the job's prices.
+    pub cost: f64,
+    /// The next request might have passed `--limit-cost`.
+    pub stopped_by_cost: bool,
+    /// Requests written by `--export`.
+    pub exported: Option<u64>,
+    /// Lines of `--collect` for pairs that are answered, or not of the sample; and second answers to one pair.
+    pub not_asked_for: u64,
+    pub duplicates: u64,
+    #[serde(skip)]
+    pub tally: Tally,
+}
+
+impl Judged {
+    pub fn new(teacher: &Teacher, requests: usize, from_journal: usize) -> Self {
+        Judged {
+            teacher: teacher.name(),
+            teacher_hash: teacher.hash().to_string(),
+            requests,
+            from_journal,
+            ..Judged::default()
+        }
+    }
+
+    /// Adds answers that were read from a file.
+    pub fn add(&mut self, found: &[Judgement]) {
+        for judgement in found {
+            self.prompt_tokens += judgement.usage.prompt_tokens;
+            self.completion_tokens += judgement.usage.completion_tokens;
+            match &judgement.verdict {
+                Verdict::Grade(_) => self.graded += 1,
+                Verdict::SetAside(reason) => *self.set_aside.entry(reason.clone()).or_default() += 1,
+            }
+        }
+    }
+
+    pub fn fail(&mut self, reason: String) {
+        *self.failed.entry(reason).or_default() += 1;
+    }
+
+    /// Takes over what was counted on the way.
+    pub fn close(&mut self, counts: &Counts) {
+        (self.pairs, self.graded_before, self.set_aside_before) = counts.read();
+        let tally = std::mem::take(&mut self.tally);
+        self.graded += tally.graded;
+        self.attempts = tally.attempts;
+        self.prompt_tokens += tally.usage.prompt_tokens;
+        self.completion_tokens += tally.usage.completion_tokens;
+        self.cost = tally.cost;
+        self.stopped_by_cost = tally.stopped_by_cost;
+        for (into, from) in [(&mut self.set_aside, tally.set_aside), (&mut self.failed, tally.failed)] {
+            for (reason, n) in from {
+                *into.entry(reason).or_default() += n;
+            }
+        }
+    }
+
+    /// Every pair that was come to is graded.
+    pub fn is_clean(&self) -> bool {
+        self.set_aside.is_empty() && self.failed.is_empty()
+    }
+}
+
+impl fmt::Display for Judged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "teacher {}, {}", self.teacher, self.teacher_hash)?;
+        writeln!(
+            f,
+            "{} requests, {} pairs: graded before {}, set aside before {}",
+            self.requests, self.pairs, self.graded_before, self.set_aside_before
+        )?;
+        if self.from_journal > 0 {
+            writeln!(f, "{} answers came from the journal of a run that broke off", self.from_journal)?;
+        }
+        if let Some(exported) = self.exported {
+            return write!(f, "{exported} requests written");
+        }
+        let sum = |of: &BTreeMap<String, u64>| of.values().sum::<u64>();
+        writeln!(f, "graded {}, set aside {}, failed {}", self.graded, sum(&self.set_aside), sum(&self.failed))?;
+        for (what, of) in [("set aside", &self.set_aside), ("failed", &self.failed)] {
+            for (reason, n) in of {
+                writeln!(f, "  {what}, {n}: {reason}")?;
+            }
+        }
+        for (n, what) in [(self.not_asked_for, "were not asked for"), (self.duplicates, "answer a pair once more")] {
+            if n > 0 {
+                writeln!(f, "{n} lines {what}")?;
+            }
+        }
+        write!(
+            f,
+            "{} attempts, {} prompt tokens, {} completion tokens, cost {:.4}",
+            self.attempts, self.prompt_tokens, self.completion_tokens, self.cost
+        )?;
+        if self.stopped_by_cost {
+            write!(f, "\nstopped: the next request might have passed --limit-cost; run again to go on")?;
+        }
+        Ok(())
+    }
+}
