@@ -24,11 +24,13 @@
 //! - base: [`error`], [`schema`] (every table and column, once), [`config`] (job files), [`system`];
 //! - [`text`]: words for BM25, languages, o200k counts, dates; [`model`]: what a model is, where it comes from, its weights
 //!   and tokenizer; [`lake`]: Delta tables, the only place that knows them;
-//! - [`device`]: the seam to an accelerator, packed rows in, rows out; [`ranker`]: LightGBM, the only FFI user;
+//! - [`device`]: the seam to an accelerator, packed rows in, rows out; [`ranker`]: LightGBM, the only FFI user; [`teacher`]: a
+//!   large language model that grades turns, asked over HTTP, the only place that spends money;
 //! - stages, pure Arrow in and out, each with its SQL functions: [`import`], [`recall`], [`score`], [`features`], [`rank`],
 //!   [`slate`];
 //! - [`engine`]: a DataFusion session, the one list of functions, the lake's files as tables;
 //! - [`run`]: job files to runs: what is done already, what is carried over, what is computed;
+//! - [`distill`]: the teacher's job: a sample of pools, graded once, kept in the lake;
 //! - [`evaluate`]: completeness, intervals, explanations; [`publish`]: the place of the cache.
 //!
 //! A module imports what stands before it, and a stage never imports another stage; a test reads the source and says so.

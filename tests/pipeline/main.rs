@@ -6,6 +6,7 @@ mod damaged;
 mod degraded;
 mod faults;
 mod inputs;
+mod judge;
 mod killing;
 mod kills;
 mod logits;
@@ -14,6 +15,8 @@ mod nights;
 mod order;
 mod room;
 mod slates;
+#[path = "../support/stub_teacher.rs"]
+mod stub_teacher;
 mod support;
 mod systems;
 mod tenants;
