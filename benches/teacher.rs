@@ -21,7 +21,7 @@ use sha2::{Digest, Sha256};
 #[path = "../tests/support/stub_teacher.rs"]
 mod stub_teacher;
 
-use stub_teacher::{Reply, Stub};
+use stub_teacher::{Act, Request, Stub};
 
 #[tokio::main]
 async fn main() {
@@ -38,9 +38,9 @@ const CONCURRENCY: usize = 64;
 const DELAY: Duration = Duration::from_millis(50);
 
 async fn throughput(pairs: usize) {
-    let stub = Stub::start(|prompt, _| Reply::slow(DELAY, &(prompt.len() % 11).to_string()));
+    let stub = Stub::start(|r: &Request| Act::Slow(DELAY, Box::new(Act::Answer((r.body.len() % 11).to_string()))));
     let text = format!(
-        "url = {:?}\nmodel = \"Qwen/Qwen3-8B\"\nprompt = \"prompts/grade.toml\"\nconcurrency = {CONCURRENCY}\n",
+        "url = {:?}\nmodel = \"m\"\nprompt = \"prompts/grade.toml\"\nconcurrency = {CONCURRENCY}\n",
         stub.url()
     );
     let settings: Settings = toml::from_str(&text).expect("settings");
@@ -86,13 +86,20 @@ fn memory_mib() -> u64 {
 async fn serve(lake: &str) {
     let evidence = evidence(lake).await;
     println!("{} pairs are evidence", evidence.len());
-    let stub = Stub::start(move |prompt, _| {
-        let (question, turn) = (fenced(prompt, "question"), fenced(prompt, "turn"));
+    let stub = Stub::start(move |request: &Request| {
+        let prompt = prompt(&request.body);
+        let (question, turn) = (fenced(&prompt, "question"), fenced(&prompt, "turn"));
         let known = evidence.contains(&(question.to_string(), turn.to_string()));
-        Reply::answer(&noisy(known, question, turn).to_string())
+        Act::Answer(noisy(known, question, turn).to_string())
     });
-    println!("--set 'teacher.url={:?}'", stub.url());
+    println!("--set 'teacher.url={:?}' --set teacher.model=m", stub.url());
     std::future::pending::<()>().await;
+}
+
+fn prompt(body: &str) -> String {
+    let body: serde_json::Value = serde_json::from_str(body).expect("a body of JSON");
+    let messages = body["messages"].as_array().expect("messages");
+    messages.last().and_then(|m| m["content"].as_str()).expect("a prompt").to_string()
 }
 
 fn fenced<'a>(prompt: &'a str, name: &str) -> &'a str {

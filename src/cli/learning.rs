@@ -20,6 +20,18 @@ const STOPPED: u8 = 4;
 
 /// What grading would cost.
 pub async fn plan(args: &Run) -> Result<u8> {
+    let of_runs = [
+        ("--input", &args.input),
+        ("--device", &args.device),
+        ("--until", &args.until),
+        ("--as-of", &args.as_of),
+        ("--memory-limit", &args.memory_limit),
+    ];
+    if let Some((flag, _)) = of_runs.iter().find(|(_, given)| given.is_some()) {
+        return Err(Error::usage(format!("{flag} says nothing to a teacher's job"))
+            .at(args.job.display().to_string())
+            .next("it takes --lake, --system and --set"));
+    }
     let job = DistillJob::read(&args.job, &DistillOverrides {
         lake: args.lake.clone(),
         system: args.system.clone(),

@@ -1,10 +1,11 @@
 //! Grading by a teacher: a stub of its server, the real binary, the judgements of the lake.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::stub_teacher::{Reply, Stub};
+use super::stub_teacher::{Act, Request, Stub};
 use super::support::{Night, Ran, Turn, command, history, memslate, turn};
 
 const THINGS: [&str; 6] = ["kettle", "violin", "passport", "garden", "invoice", "bicycle"];
@@ -46,8 +47,27 @@ fn grade(prompt: &str) -> u32 {
     if turn == format!("I put the {thing} on the shelf") { 9 } else { turn.len() as u32 % 7 }
 }
 
-fn answers() -> impl Fn(&str, usize) -> Reply + Send + Sync + 'static {
-    |prompt, _| Reply::answer(&grade(prompt).to_string())
+/// A server of the model "m" that sees the prompt, and how often it came before.
+fn server(script: impl Fn(&str, usize) -> Act + Send + Sync + 'static) -> Stub {
+    Stub::start(move |request: &Request| script(&prompt(&request.body), request.seen))
+}
+
+fn prompt(body: &str) -> String {
+    let body: serde_json::Value = serde_json::from_str(body).expect("a body of JSON");
+    let messages = body["messages"].as_array().expect("messages");
+    messages.last().and_then(|m| m["content"].as_str()).expect("a prompt").to_string()
+}
+
+fn graded(prompt: &str) -> Act {
+    Act::Answer(grade(prompt).to_string())
+}
+
+fn right() -> Stub {
+    server(|prompt, _| graded(prompt))
+}
+
+fn status(code: u16, says: &str) -> Act {
+    Act::Status(code, Vec::new(), says.to_string())
 }
 
 /// A job of the night's own, with the stub's address.
@@ -58,7 +78,7 @@ fn arguments(night: &Night, url: &str, extra: &[&str]) -> Vec<String> {
     }
     let text = |p: PathBuf| p.display().to_string();
     let mut all = vec![text(jobs.join("distill.toml")), "--lake".into(), text(night.lake()), "--json".into()];
-    for set in [format!("teacher.url=\"{url}\""), "sample.split=all".into(), "teacher.timeout_seconds=2.0".into()] {
+    for set in [format!("teacher.url=\"{url}\""), "sample.split=all".into(), "teacher.model=m".into(), "teacher.timeout_seconds=2.0".into()] {
         all.extend(["--set".to_string(), set]);
     }
     if !extra.contains(&"--system") {
@@ -85,21 +105,21 @@ fn journal(night: &Night) -> Option<PathBuf> {
 fn every_pair_is_graded_once_whoever_asks() {
     let night = night(3);
     night.run(&["--until", "pools"]).ends_with(0);
-    let stub = Stub::start(answers());
+    let stub = right();
     // 36 turns a store, 64 of a pool at most: 3 stores of 6 requests with 36 turns each.
     let before = plan(&night, &stub.url());
     assert_eq!((before["pairs"].as_u64(), before["to_ask"].as_u64()), (Some(648), Some(648)));
-    assert_eq!(stub.asked(), 0);
+    assert_eq!(stub.posts(), 0);
     // A part first: of each store two requests, the heads of their pools.
     let part = judge(&night, &stub.url(), &["--set", "sample.requests=2", "--set", "sample.pool_size=10"]).ends_with(0);
     assert_eq!((part.json()["pairs"].as_u64(), part.json()["graded"].as_u64()), (Some(60), Some(60)));
-    assert_eq!(stub.asked(), 60);
+    assert_eq!(stub.posts(), 60);
     let all = judge(&night, &stub.url(), &[]).ends_with(0).json();
     assert_eq!((all["graded_before"].as_u64(), all["graded"].as_u64()), (Some(60), Some(588)));
-    assert_eq!(stub.asked(), 648);
+    assert_eq!(stub.posts(), 648);
     // A teacher at another address is the same one; a part of the sample of another seed is known too.
     let again = judge(&night, &stub.url(), &["--set", "sample.seed=8"]).ends_with(0).json();
-    assert_eq!((again["graded_before"].as_u64(), stub.asked()), (Some(648), 648));
+    assert_eq!((again["graded_before"].as_u64(), stub.posts()), (Some(648), 648));
     assert_eq!(plan(&night, "http://127.0.0.1:9/v1")["to_ask"], 0);
     assert!(journal(&night).is_none());
     let nines = night.column("SELECT count(*) FROM judgements WHERE grade = 9");
@@ -113,20 +133,21 @@ fn every_pair_is_graded_once_whoever_asks() {
 fn faults_of_the_server_end_in_the_same_grades() {
     let calm = night(1);
     calm.run(&["--until", "pools"]).ends_with(0);
-    let stub = Stub::start(answers());
+    let stub = right();
     judge(&calm, &stub.url(), &[]).ends_with(0);
     let faulty = night(1);
     faulty.run(&["--until", "pools"]).ends_with(0);
     // Every request meets a fault at its first attempt, a third at its second.
-    let stub = Stub::start(|prompt, attempt| match (attempt, prompt.len() % 6) {
-        (0, 0) => Reply::status(429, "slow down"),
-        (0, 1) => Reply::status(500, "broken"),
-        (0, 2) => Reply::dropped(),
-        (0, 3) => Reply::body("no JSON at all"),
-        (0, 4) => Reply::body("{\"choices\": []}"),
-        (0, _) => Reply::slow(Duration::from_secs(3), &grade(prompt).to_string()),
-        (1, 0 | 3) => Reply::status(503, "still broken"),
-        _ => Reply::answer(&grade(prompt).to_string()),
+    let stub = server(|prompt, attempt| match (attempt, prompt.len() % 7) {
+        (0, 0) => status(429, "slow down"),
+        (0, 1) => status(500, "broken"),
+        (0, 2) => Act::HangUp,
+        (0, 3) => Act::Body("no JSON at all".into()),
+        (0, 4) => Act::Body("{\"choices\": []}".into()),
+        (0, 5) => Act::Break,
+        (0, _) => Act::Slow(Duration::from_secs(3), Box::new(graded(prompt))),
+        (1, 0 | 3) => status(503, "still broken"),
+        _ => graded(prompt),
     });
     let judged = judge(&faulty, &stub.url(), &["--set", "teacher.concurrency=64"]).ends_with(0).json();
     assert_eq!((judged["graded"].as_u64(), judged["failed"].as_object().map(|f| f.len())), (Some(216), Some(0)));
@@ -139,15 +160,15 @@ fn faults_of_the_server_end_in_the_same_grades() {
 fn answers_without_a_grade_are_set_aside_and_never_a_zero() {
     let night = night(1);
     night.run(&["--until", "pools"]).ends_with(0);
-    let stub = Stub::start(|prompt, _| {
+    let stub = server(|prompt, _| {
         let turn = fenced(prompt, "turn");
         match turn.split(' ').nth(1).and_then(|n| n.parse::<u32>().ok()) {
-            Some(0) => Reply::answer("11"),
-            Some(1) => Reply::answer("-1"),
-            Some(2) => Reply::answer(""),
-            Some(3) => Reply::answer("I cannot help with that."),
-            Some(4) => Reply::status(400, "too long for me"),
-            _ => Reply::answer("**Score: 7/10**"),
+            Some(0) => Act::Answer("11".into()),
+            Some(1) => Act::Answer("-1".into()),
+            Some(2) => Act::Answer("".into()),
+            Some(3) => Act::Answer("I cannot help with that.".into()),
+            Some(4) => status(400, "too long for me"),
+            _ => Act::Answer("**Score: 7/10**".into()),
         }
     });
     // Six requests meet each of the turns.
@@ -158,38 +179,41 @@ fn answers_without_a_grade_are_set_aside_and_never_a_zero() {
     assert_eq!(grades, ["7.0"]);
     assert_eq!(night.column("SELECT count(*) FROM judgements WHERE grade IS NULL AND reason <> ''"), ["24"]);
     // What was answered is not asked again; what was refused is.
-    let asked = stub.asked();
+    let asked = stub.posts();
     let again = judge(&night, &stub.url(), &[]).ends_with(3).json();
-    assert_eq!((again["set_aside_before"].as_u64(), stub.asked() - asked), (Some(24), 6));
+    assert_eq!((again["set_aside_before"].as_u64(), stub.posts() - asked), (Some(24), 6));
 }
 
 #[test]
 fn a_killed_job_asks_for_nothing_that_is_in_the_journal() {
     let night = night(4);
     night.run(&["--until", "pools"]).ends_with(0);
-    let stub = Stub::start(|prompt, _| Reply::slow(Duration::from_millis(20), &grade(prompt).to_string()));
+    let asked: Arc<Mutex<HashMap<String, usize>>> = Arc::default();
+    let counting = Arc::clone(&asked);
+    let stub = server(move |prompt, _| {
+        *counting.lock().unwrap().entry(prompt.to_string()).or_default() += 1;
+        Act::Slow(Duration::from_millis(20), Box::new(graded(prompt)))
+    });
     let concurrency = 8;
     let set = format!("teacher.concurrency={concurrency}");
     let arguments = [vec!["judge".to_string()], arguments(&night, &stub.url(), &["--set", &set])].concat();
-    let mut runs = 0;
-    for stop_at in [120, 300, 500] {
+    for (killed, stop_at) in [120, 300, 500].into_iter().enumerate() {
         let mut child = command(&arguments).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
-        while stub.answered() < stop_at {
+        while stub.posts() < stop_at {
             assert!(child.try_wait().unwrap().is_none(), "it ended before it was killed");
             std::thread::sleep(Duration::from_millis(1));
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        runs += 1;
         let lines = std::fs::read(journal(&night).unwrap()).unwrap().iter().filter(|b| **b == b'\n').count();
-        // What was answered and not yet written is what was under way.
-        assert!(lines + 2 * concurrency * runs >= stub.answered().min(stop_at), "{lines} of {}", stub.answered());
+        // What was asked and is not in the journal was under way when a run was killed.
+        assert!(lines + concurrency * (killed + 1) >= stop_at, "{lines} of {stop_at}");
     }
     let judged = memslate(&arguments).ends_with(0).json();
     assert!(judged["from_journal"].as_u64() > Some(0));
     assert_eq!(night.column("SELECT count(DISTINCT judgement_key) FROM judgements"), ["864"]);
     assert_eq!(night.column("SELECT count(*) FROM judgements"), ["864"]);
-    let twice = stub.prompts().values().filter(|n| **n > 1).count();
+    let twice = asked.lock().unwrap().values().filter(|n| **n > 1).count();
     assert!(twice <= 3 * concurrency, "{twice} pairs were asked more than once");
 }
 
@@ -197,7 +221,7 @@ fn a_killed_job_asks_for_nothing_that_is_in_the_journal() {
 fn a_limit_is_not_passed_and_the_rest_is_asked_later() {
     let night = night(1);
     night.run(&["--until", "pools"]).ends_with(0);
-    let stub = Stub::start(answers());
+    let stub = right();
     // The stub counts 100 prompt tokens and 1 of the answer: at a price of 10,000 a million, 1.01 a pair.
     let priced = ["--set", "teacher.prompt_price=10000.0", "--set", "teacher.completion_price=10000.0"];
     let judged = judge(&night, &stub.url(), &[&priced[..], &["--limit-cost", "100"]].concat()).ends_with(4).json();
@@ -210,7 +234,7 @@ fn a_limit_is_not_passed_and_the_rest_is_asked_later() {
 #[test]
 fn what_is_wrong_is_said_before_anything_is_asked() {
     let night = night(1);
-    let stub = Stub::start(answers());
+    let stub = right();
     let e = judge(&night, &stub.url(), &[]);
     assert!(e.stderr.contains("there is no lake"), "{}", e.stderr);
     night.run(&["--until", "requests"]).ends_with(0);
@@ -220,7 +244,7 @@ fn what_is_wrong_is_said_before_anything_is_asked() {
     let e = judge(&night, "http://127.0.0.1:9/v1", &[]).ends_with(1);
     assert!(e.stderr.contains("127.0.0.1:9"), "{}", e.stderr);
     let e = judge(&night, &stub.url(), &["--set", "teacher.model=other"]).ends_with(2);
-    assert!(e.stderr.contains("other") && e.stderr.contains("Qwen/Qwen3-8B"), "{}", e.stderr);
+    assert!(e.stderr.contains("other") && e.stderr.contains("\"m\""), "{}", e.stderr);
     let e = judge(&night, &stub.url(), &["--set", "teacher.key_env=MEMSLATE_NO_SUCH_KEY"]).ends_with(2);
     assert!(e.stderr.contains("MEMSLATE_NO_SUCH_KEY"), "{}", e.stderr);
     let e = judge(&night, &stub.url(), &["--set", "sample.split=autumn"]).ends_with(1);
@@ -230,13 +254,12 @@ fn what_is_wrong_is_said_before_anything_is_asked() {
     std::fs::write(night.path().join("jobs/prompts/grade.toml"), "user = \"{question} and nothing\"").unwrap();
     let e = judge(&night, &stub.url(), &[]).ends_with(2);
     assert!(e.stderr.contains("{turn}") && e.stderr.contains("grade.toml"), "{}", e.stderr);
-    assert_eq!(stub.asked(), 0);
-    let locked = Stub::start(|_, _| Reply::status(401, "no such key"));
-    locked.refuse_models(401);
+    assert_eq!(stub.posts(), 0);
+    let locked = Stub::scripted(|_| status(401, "no such key"));
     night.own_jobs();
     let e = judge(&night, &locked.url(), &[]);
     assert!(e.code != Some(0) && e.stderr.contains("key"), "{}", e.stderr);
-    assert_eq!(locked.asked(), 0);
+    assert_eq!(locked.posts(), 0);
 }
 
 #[test]
@@ -285,7 +308,7 @@ fn the_reference_orders_pools_by_grades_and_follows_them() {
     let e = night.run(&llm).ends_with(1);
     assert!(e.stderr.contains("memslate judge"), "{}", e.stderr);
     night.run(&[&llm[..], &["--until", "pools"]].concat()).ends_with(0);
-    let stub = Stub::start(answers());
+    let stub = right();
     // Of store1 no turn is graded yet.
     judge(&night, &stub.url(), &[&llm[..], &["--set", "sample.stores=1"]].concat()).ends_with(0);
     let first = night.run(&llm);
@@ -331,7 +354,7 @@ fn a_ranker_learns_from_a_teacher_what_labels_would_have_taught_it() {
     let out = |name: &str| night.path().join(name).display().to_string();
     let e = night.on_lake("train", &["--system", &system, "--labels", "teacher", "--out", &out("teacher.txt")]).ends_with(1);
     assert!(e.stderr.contains("memslate judge"), "{}", e.stderr);
-    let stub = Stub::start(|prompt, _| Reply::answer(&noisy(prompt).to_string()));
+    let stub = server(|prompt, _| Act::Answer(noisy(prompt).to_string()));
     judge(&night, &stub.url(), &mine).ends_with(0);
     let cards: BTreeMap<&str, serde_json::Value> = ["gold", "teacher"]
         .map(|labels| {
