@@ -51,7 +51,8 @@ async fn throughput(pairs: usize) {
     let folder = tempfile::tempdir().expect("a folder");
     let (mut journal, _) = Journal::open(&folder.path().join("journal.jsonl")).expect("a journal");
     let all = stream::iter(0..pairs).map(|i| {
-        let (question, content) = (format!("where is thing {i}"), format!("thing {i} is {}", "here and there ".repeat(20)));
+        let (question, content) =
+            (format!("where is thing {i}"), format!("thing {i} is {}", "here and there ".repeat(20)));
         let hash = |text: &str| Sha256::digest(text).into();
         Ok(Pair { question_hash: hash(&question), content_hash: hash(&content), question, content })
     });
@@ -63,6 +64,7 @@ async fn throughput(pairs: usize) {
             let rate = graded as f64 / began.elapsed().as_secs_f64();
             println!("{graded:>8} pairs  {rate:>7.0} a second  {:>5} MiB", memory_mib());
         }
+        Ok(())
     })
     .await
     .expect("grades");

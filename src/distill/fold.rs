@@ -8,10 +8,11 @@ use arrow::array::{
 };
 use arrow::datatypes::Float64Type;
 use datafusion::prelude::SessionContext;
+use serde_json::{Value, json};
 
 use super::pairs::{PairHash, hash};
 use crate::engine::{self, Functions, Models, Settings};
-use crate::error::{Error, Result};
+use crate::error::{Context, Error, Result};
 use crate::lake::{Lake, Outcome, Snapshot, Unit};
 use crate::schema::JUDGEMENTS;
 use crate::teacher::{Judgement, Teacher, Verdict};
@@ -79,7 +80,7 @@ pub async fn fold(lake: &Lake, teacher: &Teacher, fresh: &[Judgement]) -> Result
     if fresh.is_empty() {
         return Ok(());
     }
-    let described = serde_json::to_vec_pretty(&teacher.describe()).map_err(|e| Error::internal("a teacher is plain data").source(e))?;
+    let described = serde_json::to_vec_pretty(&described(teacher)).or_internal("a teacher is plain data")?;
     lake.put(&format!("_teachers/{}.json", teacher.hash()), described).await?;
     let rows = batch(fresh)?;
     let mut snapshot = lake.table(&JUDGEMENTS).await?;
@@ -100,6 +101,16 @@ pub async fn fold(lake: &Lake, teacher: &Teacher, fresh: &[Judgement]) -> Result
     }
     Err(Error::transient("the judgements could not be committed: other jobs committed first, again and again")
         .next("run the command again: the answers are in the journal"))
+}
+
+/// What a hash stands for, for people.
+fn described(teacher: &Teacher) -> Value {
+    let of = teacher.settings();
+    let messages = teacher.render("QUESTION", "TURN");
+    json!({
+        "model": of.model, "mode": of.mode.name(), "max_tokens": of.max_tokens, "temperature": of.temperature,
+        "seed": of.seed, "extra": of.extra, "system": messages.system, "user": messages.user,
+    })
 }
 
 fn session(lake: &Lake, snapshot: &Snapshot, teacher: &str) -> Result<SessionContext> {

@@ -1,7 +1,7 @@
 //! Asks a teacher for the grades of a sample, or writes the questions to a file and reads the answers from one.
 
 use std::collections::HashSet;
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,13 +11,14 @@ use sha2::{Digest, Sha256};
 use super::fold::{Known, fold};
 use super::job::DistillJob;
 use super::lake::Source;
-use super::pairs::{PairHash, pairs};
+use super::pairs::pairs;
 use super::report::{Counts, Judged};
 use super::sample::sample;
 use crate::error::{Error, Result};
 use crate::lake::Lake;
 use crate::system::hex;
-use crate::teacher::{Client, Journal, Judgement, Limits, Pair, Tally, Teacher, ask_all, batch};
+use crate::teacher::batch::{self, Collected, Seen};
+use crate::teacher::{Client, Journal, Judgement, Limits, Pair, Teacher, ask_all};
 
 /// Answers that are folded into the table together.
 const FOLD_ANSWERS: usize = 20_000;
@@ -41,7 +42,7 @@ pub enum Answers {
 pub async fn judge(job: DistillJob, answers: &Answers) -> Result<Judged> {
     let source = Arc::new(Source::open(&job).await?);
     let teacher = Arc::new(job.teacher);
-    let (mut journal, kept) = Journal::open(&journal_path(&source.lake, &teacher, job.journal.as_deref())?)?;
+    let (mut journal, kept) = open_journal(&journal_path(&source.lake, &teacher, job.journal.as_deref())?)?;
     let mut known = Known::of(&source.lake, teacher.hash()).await?;
     // What an earlier run was told and did not live to put into the table.
     fold(&source.lake, &teacher, &kept).await?;
@@ -58,23 +59,32 @@ pub async fn judge(job: DistillJob, answers: &Answers) -> Result<Judged> {
             let client = Client::new(Arc::clone(&teacher))?;
             client.check().await?;
             let asked = Asked { lake: &source.lake, teacher: &teacher, client: &client, limit_cost: *limit_cost };
-            judged.tally = asked.all(left, &mut journal).await?;
+            asked.all(left, &mut journal, &mut judged).await?;
         }
         Answers::Export(file) => judged.exported = Some(export(&teacher, left, file).await?),
         Answers::Collect(file) => {
-            let wanted = left.map_ok(|p| (p.question_hash, p.content_hash)).try_collect().await?;
-            let found = collect(&teacher, file, &wanted, &mut judged)?;
+            let key = |pair: Pair| teacher.key(&teacher.render(&pair.question, &pair.content));
+            let wanted: HashSet<[u8; 32]> = left.map_ok(key).try_collect().await?;
+            let (found, collected) = collect(&teacher, file, &wanted)?;
             for judgement in &found {
                 journal.append(judgement)?;
             }
-            journal.sync()?;
+            journal.settle().await?;
             fold(&source.lake, &teacher, &found).await?;
-            judged.add(&found);
+            judged.collected(collected);
         }
     }
     judged.close(&counts);
     journal.remove()?;
     Ok(judged)
+}
+
+fn open_journal(path: &Path) -> Result<(Journal, Vec<Judgement>)> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)
+            .map_err(|e| Error::data("the journal's folder cannot be made").source(e).at(folder.display().to_string()))?;
+    }
+    Journal::open(path)
 }
 
 /// A teacher at work on a lake.
@@ -91,19 +101,23 @@ impl Asked<'_> {
         &self,
         pairs: impl Stream<Item = Result<Pair>> + Unpin,
         journal: &mut Journal,
-    ) -> Result<Tally> {
+        judged: &mut Judged,
+    ) -> Result<()> {
         let mut pairs = pairs.peekable();
-        let mut all = Tally::default();
-        while std::pin::Pin::new(&mut pairs).peek().await.is_some() && !all.stopped_by_cost {
-            let limits = Limits { limit_cost: self.limit_cost.map(|limit| (limit - all.cost).max(0.0)) };
+        while std::pin::Pin::new(&mut pairs).peek().await.is_some() && !judged.stopped_by_cost {
+            let limits = Limits { limit_cost: self.limit_cost.map(|limit| (limit - judged.cost).max(0.0)) };
             let mut fresh: Vec<Judgement> = Vec::new();
             let part = (&mut pairs).take(FOLD_ANSWERS);
-            let asked = ask_all(self.client, part, journal, &limits, |judgement| fresh.push(judgement)).await;
+            let keep = |judgement| {
+                fresh.push(judgement);
+                Ok(())
+            };
+            let asked = ask_all(self.client, part, journal, &limits, keep).await;
             // What was answered before a server failed is paid for.
             fold(self.lake, self.teacher, &fresh).await?;
-            all.add(asked?);
+            judged.add(asked?);
         }
-        Ok(all)
+        Ok(())
     }
 }
 
@@ -119,7 +133,8 @@ async fn export(
     let mut out = BufWriter::new(std::fs::File::create(&beside).map_err(failed)?);
     let mut count = 0;
     while let Some(pair) = pairs.try_next().await? {
-        writeln!(out, "{}", batch::export(teacher, &pair)).map_err(failed)?;
+        let messages = teacher.render(&pair.question, &pair.content);
+        out.write_all(batch::line(teacher, &pair, &messages).as_bytes()).map_err(failed)?;
         count += 1;
     }
     out.into_inner().map_err(|e| failed(e.into_error()))?.sync_all().map_err(failed)?;
@@ -127,38 +142,18 @@ async fn export(
     Ok(count)
 }
 
-/// The judgements that a file of results holds for the pairs that are wanted.
-fn collect(
-    teacher: &Teacher,
-    file: &Path,
-    wanted: &HashSet<PairHash>,
-    judged: &mut Judged,
-) -> Result<Vec<Judgement>> {
+/// The judgements that a file of results holds for the keys that are wanted.
+fn collect(teacher: &Teacher, file: &Path, wanted: &HashSet<[u8; 32]>) -> Result<(Vec<Judgement>, Collected)> {
     let place = || file.display().to_string();
     let lines = std::fs::File::open(file).map_err(|e| Error::data("cannot be read").source(e).at(place()))?;
-    let mut found = Vec::new();
-    let mut seen = HashSet::new();
-    for (i, line) in BufReader::new(lines).lines().enumerate() {
-        let at = || format!("{}, line {}", file.display(), i + 1);
-        let line = line.map_err(|e| Error::data("cannot be read").source(e).at(at()))?;
-        if line.trim().is_empty() {
-            continue;
-        }
-        match batch::collect(teacher, &line).map_err(|e| e.at(at()))? {
-            batch::Collected::Judgement(judgement) => {
-                let pair = (judgement.question_hash, judgement.content_hash);
-                if !wanted.contains(&pair) {
-                    judged.not_asked_for += 1;
-                } else if !seen.insert(pair) {
-                    judged.duplicates += 1;
-                } else {
-                    found.push(judgement);
-                }
-            }
-            batch::Collected::Failed(why) => judged.fail(why),
-        }
-    }
-    Ok(found)
+    let (mut found, mut seen) = (Vec::new(), Seen::default());
+    let keep = |judgement| {
+        found.push(judgement);
+        Ok(())
+    };
+    let knows = |key: &[u8; 32]| wanted.contains(key);
+    batch::collect(teacher, BufReader::new(lines), &mut seen, knows, keep).map_err(|e| e.at(place()))?;
+    Ok((found, seen.end()))
 }
 
 /// The journal lies in the lake where that is a folder of this machine, else in the user's cache, under the lake's name.

@@ -8,7 +8,8 @@ use serde::Serialize;
 
 use super::fold::Known;
 use super::pairs::PairHash;
-use crate::teacher::{Judgement, Tally, Teacher, Verdict};
+use crate::teacher::batch::Collected;
+use crate::teacher::{Tally, Teacher};
 
 /// Pairs as they go by.
 #[derive(Debug, Default)]
@@ -57,6 +58,10 @@ pub struct Judged {
     /// Pairs without an answer, by reason. The next run asks again.
     pub failed: BTreeMap<String, u64>,
     pub attempts: u64,
+    /// Attempts whose answer did not come whole, and which the server may charge: they count at the most they can cost.
+    pub lost: u64,
+    /// Answers whose tokens the server did not count.
+    pub estimated: u64,
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
     /// At the job's prices.
@@ -68,8 +73,9 @@ pub struct Judged {
     /// Lines of `--collect` for pairs that are answered, or not of the sample; and second answers to one pair.
     pub not_asked_for: u64,
     pub duplicates: u64,
-    #[serde(skip)]
-    pub tally: Tally,
+    /// Lines of `--collect` that are no result, and the numbers of the first.
+    pub torn: u64,
+    pub torn_lines: Vec<u64>,
 }
 
 impl Judged {
@@ -83,32 +89,16 @@ impl Judged {
         }
     }
 
-    /// Adds answers that were read from a file.
-    pub fn add(&mut self, found: &[Judgement]) {
-        for judgement in found {
-            self.prompt_tokens += judgement.usage.prompt_tokens;
-            self.completion_tokens += judgement.usage.completion_tokens;
-            match &judgement.verdict {
-                Verdict::Grade(_) => self.graded += 1,
-                Verdict::SetAside(reason) => *self.set_aside.entry(reason.clone()).or_default() += 1,
-            }
-        }
-    }
-
-    pub fn fail(&mut self, reason: String) {
-        *self.failed.entry(reason).or_default() += 1;
-    }
-
-    /// Takes over what was counted on the way.
-    pub fn close(&mut self, counts: &Counts) {
-        (self.pairs, self.graded_before, self.set_aside_before) = counts.read();
-        let tally = std::mem::take(&mut self.tally);
+    /// Adds what a part of the pairs came to.
+    pub fn add(&mut self, tally: Tally) {
         self.graded += tally.graded;
-        self.attempts = tally.attempts;
+        self.attempts += tally.attempts;
+        self.lost += tally.lost;
+        self.estimated += tally.estimated;
         self.prompt_tokens += tally.usage.prompt_tokens;
         self.completion_tokens += tally.usage.completion_tokens;
-        self.cost = tally.cost;
-        self.stopped_by_cost = tally.stopped_by_cost;
+        self.cost += tally.cost;
+        self.stopped_by_cost |= tally.stopped_by_cost;
         for (into, from) in [(&mut self.set_aside, tally.set_aside), (&mut self.failed, tally.failed)] {
             for (reason, n) in from {
                 *into.entry(reason).or_default() += n;
@@ -116,9 +106,21 @@ impl Judged {
         }
     }
 
+    /// Adds what a file of results came to.
+    pub fn collected(&mut self, of: Collected) {
+        (self.not_asked_for, self.duplicates, self.torn) = (of.unknown, of.duplicates, of.torn);
+        self.torn_lines = of.torn_lines;
+        self.add(of.tally);
+    }
+
+    /// Takes over how many pairs went by.
+    pub fn close(&mut self, counts: &Counts) {
+        (self.pairs, self.graded_before, self.set_aside_before) = counts.read();
+    }
+
     /// Every pair that was come to is graded.
     pub fn is_clean(&self) -> bool {
-        self.set_aside.is_empty() && self.failed.is_empty()
+        self.set_aside.is_empty() && self.failed.is_empty() && self.torn == 0
     }
 }
 
@@ -147,6 +149,9 @@ impl fmt::Display for Judged {
             if n > 0 {
                 writeln!(f, "{n} lines {what}")?;
             }
+        }
+        if self.torn > 0 {
+            writeln!(f, "{} lines are no result, such as line {}", self.torn, self.torn_lines.first().unwrap_or(&0))?;
         }
         write!(
             f,

@@ -78,7 +78,12 @@ fn arguments(night: &Night, url: &str, extra: &[&str]) -> Vec<String> {
     }
     let text = |p: PathBuf| p.display().to_string();
     let mut all = vec![text(jobs.join("distill.toml")), "--lake".into(), text(night.lake()), "--json".into()];
-    for set in [format!("teacher.url=\"{url}\""), "sample.split=all".into(), "teacher.model=m".into(), "teacher.timeout_seconds=2.0".into()] {
+    for set in [
+        format!("teacher.url=\"{url}\""),
+        "sample.split=all".into(),
+        "teacher.model=m".into(),
+        "teacher.timeout_seconds=2.0".into(),
+    ] {
         all.extend(["--set".to_string(), set]);
     }
     if !extra.contains(&"--system") {
@@ -123,9 +128,13 @@ fn every_pair_is_graded_once_whoever_asks() {
     assert_eq!(plan(&night, "http://127.0.0.1:9/v1")["to_ask"], 0);
     assert!(journal(&night).is_none());
     let nines = night.column("SELECT count(*) FROM judgements WHERE grade = 9");
-    assert_eq!((nines, night.column("SELECT count(DISTINCT judgement_key) FROM judgements")), (vec!["18".into()], vec!["648".into()]));
+    assert_eq!(
+        (nines, night.column("SELECT count(DISTINCT judgement_key) FROM judgements")),
+        (vec!["18".into()], vec!["648".into()])
+    );
     // Another prompt, another teacher.
-    let other = judge(&night, &stub.url(), &["--set", "teacher.max_tokens=4", "--set", "sample.requests=1"]).ends_with(0);
+    let other =
+        judge(&night, &stub.url(), &["--set", "teacher.max_tokens=4", "--set", "sample.requests=1"]).ends_with(0);
     assert_eq!((other.json()["graded_before"].as_u64(), other.json()["graded"].as_u64()), (Some(0), Some(108)));
 }
 
@@ -198,7 +207,11 @@ fn a_killed_job_asks_for_nothing_that_is_in_the_journal() {
     let set = format!("teacher.concurrency={concurrency}");
     let arguments = [vec!["judge".to_string()], arguments(&night, &stub.url(), &["--set", &set])].concat();
     for (killed, stop_at) in [120, 300, 500].into_iter().enumerate() {
-        let mut child = command(&arguments).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
+        let mut child = command(&arguments)
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
         while stub.posts() < stop_at {
             assert!(child.try_wait().unwrap().is_none(), "it ended before it was killed");
             std::thread::sleep(Duration::from_millis(1));
@@ -296,9 +309,11 @@ fn requests_go_out_and_answers_come_back_in_files() {
     assert_eq!(plan(&night, "http://127.0.0.1:9/v1")["to_ask"], 10);
     let again = judge(&night, "http://127.0.0.1:9/v1", &["--export", &out]).ends_with(0).json();
     assert_eq!(again["exported"], 10);
-    std::fs::write(&results, "{\"custom_id\": \"x\n").unwrap();
-    let e = judge(&night, "http://127.0.0.1:9/v1", &["--collect", &back]).ends_with(1);
-    assert!(e.stderr.contains("line 1") && e.stderr.contains("results.jsonl"), "{}", e.stderr);
+    std::fs::write(&results, "\n{\"custom_id\": \"x\n").unwrap();
+    let torn = judge(&night, "http://127.0.0.1:9/v1", &["--collect", &back]).ends_with(3).json();
+    assert_eq!((torn["torn"].as_u64(), torn["torn_lines"][0].as_u64()), (Some(1), Some(2)));
+    let e = judge(&night, "http://127.0.0.1:9/v1", &["--collect", "no/such/file.jsonl"]).ends_with(1);
+    assert!(e.stderr.contains("no/such/file.jsonl"), "{}", e.stderr);
 }
 
 #[test]
@@ -352,7 +367,9 @@ fn a_ranker_learns_from_a_teacher_what_labels_would_have_taught_it() {
     let mine = ["--system", &system];
     night.run(&[&mine[..], &["--until", "features"]].concat()).ends_with(0);
     let out = |name: &str| night.path().join(name).display().to_string();
-    let e = night.on_lake("train", &["--system", &system, "--labels", "teacher", "--out", &out("teacher.txt")]).ends_with(1);
+    let e = night
+        .on_lake("train", &["--system", &system, "--labels", "teacher", "--out", &out("teacher.txt")])
+        .ends_with(1);
     assert!(e.stderr.contains("memslate judge"), "{}", e.stderr);
     let stub = server(|prompt, _| Act::Answer(noisy(prompt).to_string()));
     judge(&night, &stub.url(), &mine).ends_with(0);
@@ -375,12 +392,22 @@ fn a_ranker_learns_from_a_teacher_what_labels_would_have_taught_it() {
     assert!(held["completeness"].as_array().unwrap()[0]["n"].as_u64() == Some(6));
     assert!(cards["gold"]["metrics"]["labels"].get("agreement").is_none_or(|a| a.is_null()));
     let compared = memslate(&[
-        "rankers", "compare", &out("gold.txt"), &out("teacher.txt"), "--lake", &night.lake().display().to_string(),
-        "--system", &system, "--set", "budget_tokens=150", "--json",
+        "rankers",
+        "compare",
+        &out("gold.txt"),
+        &out("teacher.txt"),
+        "--lake",
+        &night.lake().display().to_string(),
+        "--system",
+        &system,
+        "--set",
+        "budget_tokens=150",
+        "--json",
     ])
     .ends_with(0)
     .json();
-    let all = compared["difference"]["rows"].as_array().unwrap().iter().find(|r| r["split"] == "all" && r["kappa"] == "all");
+    let all =
+        compared["difference"]["rows"].as_array().unwrap().iter().find(|r| r["split"] == "all" && r["kappa"] == "all");
     let all = all.unwrap();
     assert_eq!(all["n"], 36);
     assert!(all["slate"]["value"].as_f64().unwrap().abs() <= 0.03, "{all}");
