@@ -24,13 +24,8 @@
 //! - base: [`error`], [`schema`] (every table and column, once), [`config`] (job files), [`system`];
 //! - [`text`]: words for BM25, languages, o200k counts, dates; [`model`]: what a model is, where it comes from, its weights
 //!   and tokenizer; [`lake`]: Delta tables, the only place that knows them;
-<<<<<<< HEAD
 //! - [`device`]: the seam to an accelerator, packed rows in, rows out; [`ranker`]: LightGBM, the only FFI user; [`teacher`]: a
 //!   large language model that grades turns, asked over HTTP, the only place that spends money;
-=======
-//! - [`device`]: the seam to an accelerator, packed rows in, rows out; [`ranker`]: LightGBM, the only FFI user; [`teacher`]:
-//!   a large language model that grades pairs of a question and a turn, for training alone;
->>>>>>> teacher
 //! - stages, pure Arrow in and out, each with its SQL functions: [`import`], [`recall`], [`score`], [`features`], [`rank`],
 //!   [`slate`];
 //! - [`engine`]: a DataFusion session, the one list of functions, the lake's files as tables;

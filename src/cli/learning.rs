@@ -32,20 +32,18 @@ pub async fn plan(args: &Run) -> Result<u8> {
             .at(args.job.display().to_string())
             .next("it takes --lake, --system and --set"));
     }
-    let job = DistillJob::read(&args.job, &DistillOverrides {
-        lake: args.lake.clone(),
-        system: args.system.clone(),
-        set: args.set.clone(),
-    })?;
+    let job = DistillJob::read(
+        &args.job,
+        &DistillOverrides { lake: args.lake.clone(), system: args.system.clone(), set: args.set.clone() },
+    )?;
     print(&distill::plan(job).await?, args.json)
 }
 
 pub async fn judge(args: &Judge) -> Result<u8> {
-    let job = DistillJob::read(&args.job, &DistillOverrides {
-        lake: args.lake.clone(),
-        system: args.system.clone(),
-        set: args.set.clone(),
-    })?;
+    let job = DistillJob::read(
+        &args.job,
+        &DistillOverrides { lake: args.lake.clone(), system: args.system.clone(), set: args.set.clone() },
+    )?;
     if args.limit_cost.is_some_and(|limit| !(limit.is_finite() && limit >= 0.0)) {
         return Err(Error::usage("--limit-cost must be 0 or more"));
     }
@@ -161,12 +159,22 @@ impl fmt::Display for Trainee<'_> {
         }
         write!(f, "\nheld out: {} stores", held["stores"].as_array().map_or(0, Vec::len))?;
         if let Some(stopped) = held["stopped"].as_object() {
-            write!(f, "; best with {} trees, NDCG@{} {:.3}", stopped["trees"], stopped["ndcg_at"],
-                stopped["ndcg"].as_f64().unwrap_or(f64::NAN))?;
+            write!(
+                f,
+                "; best with {} trees, NDCG@{} {:.3}",
+                stopped["trees"],
+                stopped["ndcg_at"],
+                stopped["ndcg"].as_f64().unwrap_or(f64::NAN)
+            )?;
         }
         for class in held["completeness"].as_array().into_iter().flatten() {
-            write!(f, "\n  kappa {:<4} n {:>5}  slate completeness {}", text(&class["kappa"]), class["n"],
-                class["slate"]["value"].as_f64().map_or("-".into(), |v| format!("{v:.3}")))?;
+            write!(
+                f,
+                "\n  kappa {:<4} n {:>5}  slate completeness {}",
+                text(&class["kappa"]),
+                class["n"],
+                class["slate"]["value"].as_f64().map_or("-".into(), |v| format!("{v:.3}"))
+            )?;
         }
         match held["completeness_not_measured"].as_str() {
             Some(why) => write!(f, "\n  completeness was not measured: {why}"),

@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryArray, Float64Array, Int64Array, RecordBatch, StringArray,
-};
+use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, Float64Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::Float64Type;
 use datafusion::prelude::SessionContext;
 use serde_json::{Value, json};

@@ -92,7 +92,9 @@ impl DistillJob {
         sample.check().map_err(|e| e.at(&place))?;
         let folder = file.parent().unwrap_or(Path::new(""));
         let lake = lake.ok_or_else(|| {
-            Error::usage("no lake is named").at(&place).next("add `lake = \"PATH or URL\"` to the job file, or --lake URL")
+            Error::usage("no lake is named")
+                .at(&place)
+                .next("add `lake = \"PATH or URL\"` to the job file, or --lake URL")
         })?;
         let prompt = Prompt::read(&folder.join(&teacher.prompt))?;
         Ok(DistillJob {

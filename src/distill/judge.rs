@@ -81,8 +81,9 @@ pub async fn judge(job: DistillJob, answers: &Answers) -> Result<Judged> {
 
 fn open_journal(path: &Path) -> Result<(Journal, Vec<Judgement>)> {
     if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)
-            .map_err(|e| Error::data("the journal's folder cannot be made").source(e).at(folder.display().to_string()))?;
+        std::fs::create_dir_all(folder).map_err(|e| {
+            Error::data("the journal's folder cannot be made").source(e).at(folder.display().to_string())
+        })?;
     }
     Journal::open(path)
 }
@@ -122,11 +123,7 @@ impl Asked<'_> {
 }
 
 /// Writes the questions that have no answer yet; gives their number. The file is whole or not there.
-async fn export(
-    teacher: &Teacher,
-    mut pairs: impl Stream<Item = Result<Pair>> + Unpin,
-    file: &Path,
-) -> Result<u64> {
+async fn export(teacher: &Teacher, mut pairs: impl Stream<Item = Result<Pair>> + Unpin, file: &Path) -> Result<u64> {
     let place = || file.display().to_string();
     let failed = |e: std::io::Error| Error::data("cannot be written").source(e).at(place());
     let beside = file.with_extension(format!("tmp-{}", std::process::id()));

@@ -72,7 +72,11 @@ pub async fn plan(job: DistillJob) -> Result<Bill> {
 impl fmt::Display for Bill {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "job {}, teacher {}, {}", self.job, self.teacher, self.teacher_hash)?;
-        writeln!(f, "{} requests, {} pairs: graded {}, set aside {}", self.requests, self.pairs, self.graded, self.set_aside)?;
+        writeln!(
+            f,
+            "{} requests, {} pairs: graded {}, set aside {}",
+            self.requests, self.pairs, self.graded, self.set_aside
+        )?;
         write!(
             f,
             "to ask: {} pairs, about {} prompt tokens (o200k), at most {} completion tokens, cost about {:.4}",

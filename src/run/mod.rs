@@ -32,8 +32,8 @@ use futures::future::LocalBoxFuture;
 
 pub use lessons::{Agreement, Learnt, Lessons, train_from, train_params};
 pub use plan::{Estimate, Plan, plan};
-pub use replay::replay;
 pub use prepare::{Checked, Prepared, check};
+pub use replay::replay;
 pub use status::{Status, status};
 pub use summary::{Summary, TableSummary};
 

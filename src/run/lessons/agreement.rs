@@ -35,7 +35,8 @@ impl Agreement {
 
     /// None where no request has both evidence and other turns.
     pub fn report(&self) -> Option<AgreementReport> {
-        let both: Vec<_> = self.requests.values().filter(|[others, evidence]| !others.is_empty() && !evidence.is_empty()).collect();
+        let both: Vec<_> =
+            self.requests.values().filter(|[others, evidence]| !others.is_empty() && !evidence.is_empty()).collect();
         let mean = |of: &dyn Fn(&[Vec<f64>; 2]) -> &Vec<f64>| {
             let all: Vec<f64> = both.iter().flat_map(|r| of(r)).copied().collect();
             (all.len(), all.iter().sum::<f64>() / all.len().max(1) as f64)
@@ -70,9 +71,14 @@ mod tests {
     fn the_area_is_counted_pair_by_pair_and_request_by_request() {
         let mut agreement = Agreement::default();
         // Evidence 9 against 3 and 9: one win, one tie, 0.75. Evidence 1 against 5: 0. No evidence: left out.
-        for (request, grade, evidence) in
-            [("a", 9.0, true), ("a", 3.0, false), ("a", 9.0, false), ("b", 1.0, true), ("b", 5.0, false), ("c", 10.0, false)]
-        {
+        for (request, grade, evidence) in [
+            ("a", 9.0, true),
+            ("a", 3.0, false),
+            ("a", 9.0, false),
+            ("b", 1.0, true),
+            ("b", 5.0, false),
+            ("c", 10.0, false),
+        ] {
             agreement.add(request, grade, evidence);
         }
         let report = agreement.report().unwrap();
