@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::budget::Budget;
 use super::client::{Asked, Client, Outcome};
+use super::definition::Teacher;
 use super::judgement::Usage;
 use super::prompt::Messages;
 use super::retry::Backoff;
-use super::teacher::Teacher;
 use super::testing::{Act, Stub, answer, prompt, settings};
 use crate::error::Result;
 
@@ -51,7 +51,8 @@ fn status(code: u16, body: &str) -> Act {
 
 #[tokio::test]
 async fn a_fault_that_passes_is_asked_again_and_answered_once() {
-    let faults: [(&str, fn() -> Act, u32); 11] = [
+    type Fault = (&'static str, fn() -> Act, u32);
+    let faults: [Fault; 11] = [
         ("429", || status(429, ""), 0),
         ("500", || status(500, "{\"error\": {\"message\": \"oops\"}}"), 0),
         ("503", || status(503, "<html>busy</html>"), 0),

@@ -174,7 +174,7 @@ mod tests {
             assert!(Judgement::from_line(bad.as_bytes()).is_err(), "{bad}");
         }
         assert!(Judgement::from_line(good.replace("0101", "01é").as_bytes()).is_err());
-        assert!(Judgement::from_line(good[..good.len() - 3].as_bytes()).is_err());
+        assert!(Judgement::from_line(&good.as_bytes()[..good.len() - 3]).is_err());
         assert!(Judgement::from_line(b"").is_err());
     }
 

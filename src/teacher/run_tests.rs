@@ -7,12 +7,12 @@ use std::time::Duration;
 use futures::stream;
 
 use super::client::Client;
+use super::definition::Teacher;
 use super::journal::Journal;
 use super::judgement::{Judgement, Pair, Usage, Verdict};
 use super::retry::Backoff;
 use super::run::{Limits, ask_all};
 use super::tally::Tally;
-use super::teacher::Teacher;
 use super::testing::{Act, Stub, pair, prompt, settings};
 use crate::error::{Error, Result};
 
