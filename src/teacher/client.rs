@@ -88,6 +88,8 @@ impl Client {
         }
         let mut http = reqwest::Client::builder()
             .default_headers(headers)
+            // Some services turn away who has no name.
+            .user_agent(concat!("memslate/", env!("CARGO_PKG_VERSION")))
             .timeout(Duration::from_secs_f64(settings.timeout_seconds))
             .connect_timeout(CONNECT)
             .pool_max_idle_per_host(settings.concurrency)
