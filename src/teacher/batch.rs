@@ -10,10 +10,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::answer::{Answer, message};
+use super::definition::{Subject, Teacher};
 use super::judgement::{Judgement, Pair, from_hex, to_hex};
 use super::prompt::Messages;
 use super::tally::Tally;
-use super::teacher::{Subject, Teacher};
 use crate::error::{Context, Result};
 
 /// Numbers of torn lines that are named.

@@ -12,10 +12,10 @@ use reqwest::{StatusCode, Url, redirect};
 
 use super::answer::{Answer, message};
 use super::budget::Budget;
+use super::definition::Teacher;
 use super::judgement::Usage;
 use super::prompt::Messages;
 use super::retry::{Backoff, wish};
-use super::teacher::Teacher;
 use crate::error::{Error, Result};
 
 /// A body beyond this is not read: 20 alternatives of a long thought's tokens are a few MiB.
@@ -88,6 +88,8 @@ impl Client {
         }
         let mut http = reqwest::Client::builder()
             .default_headers(headers)
+            // Some services turn away who has no name.
+            .user_agent(concat!("memslate/", env!("CARGO_PKG_VERSION")))
             .timeout(Duration::from_secs_f64(settings.timeout_seconds))
             .connect_timeout(CONNECT)
             .pool_max_idle_per_host(settings.concurrency)
@@ -112,7 +114,7 @@ impl Client {
         let mut attempt = 1;
         let (status, body) = loop {
             let (why, wish) = match self.get(models.clone()).await {
-                Ok((status, wish, body)) if may_pass(status) => (format!("{}", said(status, &body)), wish),
+                Ok((status, wish, body)) if may_pass(status) => (said(status, &body), wish),
                 Ok((status, _, body)) => break (status, body),
                 Err(e) if e.is_timeout() && !e.is_connect() => ("it does not answer in time".to_string(), None),
                 Err(e) => {

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::budget::Budget;
 use super::client::{Asked, Client, Outcome};
+use super::definition::Teacher;
 use super::judgement::Usage;
 use super::prompt::Messages;
 use super::retry::Backoff;
-use super::teacher::Teacher;
 use super::testing::{Act, Stub, answer, prompt, settings};
 use crate::error::Result;
 
@@ -51,7 +51,8 @@ fn status(code: u16, body: &str) -> Act {
 
 #[tokio::test]
 async fn a_fault_that_passes_is_asked_again_and_answered_once() {
-    let faults: [(&str, fn() -> Act, u32); 11] = [
+    type Fault = (&'static str, fn() -> Act, u32);
+    let faults: [Fault; 11] = [
         ("429", || status(429, ""), 0),
         ("500", || status(500, "{\"error\": {\"message\": \"oops\"}}"), 0),
         ("503", || status(503, "<html>busy</html>"), 0),
@@ -76,10 +77,10 @@ async fn a_fault_that_passes_is_asked_again_and_answered_once() {
 #[tokio::test]
 async fn a_timeout_is_asked_again_and_counts_as_spent() {
     let slow = |seen| {
-        let wait = Duration::from_millis(if seen == 0 { 2000 } else { 0 });
+        let wait = Duration::from_millis(if seen == 0 { 4000 } else { 0 });
         Act::Slow(wait, Box::new(Act::Answer("6".into())))
     };
-    let asked = asked(slow, &format!("{PRICES}timeout_seconds = 0.5")).await;
+    let asked = asked(slow, &format!("{PRICES}timeout_seconds = 1.5")).await;
     assert_eq!((text(&asked), asked.attempts, asked.lost, asked.cost), ("6", 2, 1, 266.0 + 101.0));
 }
 
@@ -106,13 +107,13 @@ async fn a_refusal_is_final_and_says_why() {
 #[tokio::test]
 async fn a_wish_is_waited_for() {
     let act = |seen| match seen {
-        0 => Act::Status(429, vec![("Retry-After", "1".into())], String::new()),
+        0 => Act::Status(429, vec![("Retry-After", "2".into())], String::new()),
         _ => Act::Answer("7".into()),
     };
     let stub = Stub::start(move |request| act(request.seen));
     let (client, m) = (client(&stub.url(), ""), messages());
     let mut asking = std::pin::pin!(client.ask(&m));
-    assert!(tokio::time::timeout(Duration::from_millis(900), &mut asking).await.is_err());
+    assert!(tokio::time::timeout(Duration::from_secs(1), &mut asking).await.is_err());
     assert_eq!(stub.posts(), 1);
     assert_eq!(text(&asking.await), "7");
 }

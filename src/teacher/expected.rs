@@ -43,7 +43,7 @@ pub fn read(answer: &str, tokens: &[Token]) -> Option<Result<f64, &'static str>>
         split_one(&mut mass, next);
     }
     let total: f64 = mass.iter().sum();
-    if !(total >= 0.5) {
+    if total < 0.5 {
         return Some(Err(LITTLE_MASS));
     }
     let mean = mass.iter().enumerate().map(|(grade, m)| grade as f64 * m).sum::<f64>() / total;

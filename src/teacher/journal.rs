@@ -213,11 +213,22 @@ fn read(file: &File) -> Result<(Vec<Judgement>, Found, End)> {
     }
 }
 
+/// Where lines are written and flushed to.
+trait Disk: Write {
+    fn flush_to_disk(&self) -> std::io::Result<()>;
+}
+
+impl Disk for File {
+    fn flush_to_disk(&self) -> std::io::Result<()> {
+        self.sync_data()
+    }
+}
+
 /// Writes lines until there is no one to send any, and flushes.
 ///
 /// No clock is read: after an answer, each wait for the next takes a 64th of a second at most, and the 64th wait flushes.
-fn write(mut file: File, orders: &Receiver<Order>) -> Result<File> {
-    let flush = |file: &File| file.sync_data().or_data("the journal cannot be flushed to the disk");
+fn write<D: Disk>(mut disk: D, orders: &Receiver<Order>) -> Result<D> {
+    let flush = |disk: &D| disk.flush_to_disk().or_data("the journal cannot be flushed to the disk");
     let mut since_flush = 0;
     loop {
         let order = match since_flush {
@@ -226,22 +237,22 @@ fn write(mut file: File, orders: &Receiver<Order>) -> Result<File> {
         };
         match order {
             Ok(Order::Line(line)) => {
-                file.write_all(line.as_bytes()).or_data("the journal cannot be written")?;
+                disk.write_all(line.as_bytes()).or_data("the journal cannot be written")?;
                 since_flush += 1;
             }
             Ok(Order::Flush(done)) => {
-                flush(&file)?;
+                flush(&disk)?;
                 since_flush = 0;
                 let _ = done.send(());
             }
             Err(RecvTimeoutError::Timeout) => since_flush += 1,
             Err(RecvTimeoutError::Disconnected) => {
-                flush(&file)?;
-                return Ok(file);
+                flush(&disk)?;
+                return Ok(disk);
             }
         }
         if since_flush >= ANSWERS {
-            flush(&file)?;
+            flush(&disk)?;
             since_flush = 0;
         }
     }
@@ -359,6 +370,49 @@ mod tests {
         assert!(said.starts_with("full: the journal cannot be written"), "{said}");
         assert!(journal.append(&judgement(1, 1.0)).unwrap_err().to_string().contains("closed after an error"));
         assert!(journal.sync().is_err());
+    }
+
+    /// Counts lines, and remembers how many there were at each flush.
+    #[derive(Clone, Default)]
+    struct Counting(std::sync::Arc<std::sync::Mutex<(u32, Vec<u32>)>>);
+
+    impl Write for Counting {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().0 += 1;
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Disk for Counting {
+        fn flush_to_disk(&self) -> std::io::Result<()> {
+            let mut counts = self.0.lock().unwrap();
+            let lines = counts.0;
+            counts.1.push(lines);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_are_flushed_after_64_or_a_second() {
+        let disk = Counting::default();
+        let (to_writer, orders) = sync_channel(WAITING);
+        (0..130).for_each(|_| to_writer.send(Order::Line("x".into())).unwrap());
+        let writing = disk.clone();
+        let writer = std::thread::spawn(move || write(writing, &orders).map(|_| ()));
+        let flushes = || disk.0.lock().unwrap().1.clone();
+        // 130 = 64 + 64 + 2, and the last two are flushed after a second in which nothing comes.
+        let mut waits = 0;
+        while flushes().len() < 3 && waits < 100 {
+            std::thread::sleep(Duration::from_millis(100));
+            waits += 1;
+        }
+        assert_eq!(flushes(), [64, 128, 130]);
+        drop(to_writer);
+        writer.join().unwrap().unwrap();
+        assert_eq!(flushes(), [64, 128, 130, 130]);
     }
 
     proptest! {

@@ -29,7 +29,7 @@ pub enum Verdict {
 }
 
 /// Tokens, as the server counts them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Usage {
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
@@ -174,7 +174,7 @@ mod tests {
             assert!(Judgement::from_line(bad.as_bytes()).is_err(), "{bad}");
         }
         assert!(Judgement::from_line(good.replace("0101", "01é").as_bytes()).is_err());
-        assert!(Judgement::from_line(good[..good.len() - 3].as_bytes()).is_err());
+        assert!(Judgement::from_line(&good.as_bytes()[..good.len() - 3]).is_err());
         assert!(Judgement::from_line(b"").is_err());
     }
 

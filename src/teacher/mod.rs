@@ -20,6 +20,7 @@ pub mod answer;
 pub mod batch;
 pub mod budget;
 pub mod client;
+mod definition;
 pub mod expected;
 pub mod fence;
 pub mod grade;
@@ -30,7 +31,6 @@ mod retry;
 pub mod run;
 pub mod settings;
 pub mod tally;
-mod teacher;
 
 #[cfg(test)]
 mod client_tests;
@@ -42,10 +42,10 @@ mod testing;
 pub use answer::Answer;
 pub use budget::Budget;
 pub use client::{Asked, Client, Outcome};
+pub use definition::{Subject, Teacher};
 pub use journal::Journal;
 pub use judgement::{Judgement, Pair, Usage, Verdict};
 pub use prompt::{Messages, Prompt};
 pub use run::{Limits, ask_all};
 pub use settings::{Mode, Settings};
 pub use tally::Tally;
-pub use teacher::Teacher;

@@ -10,11 +10,11 @@ use futures::{Stream, StreamExt};
 
 use super::budget::Budget;
 use super::client::{Asked, Client, Outcome};
+use super::definition::Subject;
 use super::journal::Journal;
 use super::judgement::{Judgement, Pair};
 use super::prompt::Messages;
 use super::tally::Tally;
-use super::teacher::Subject;
 use crate::error::{Error, Result};
 
 /// If as many pairs fail and none was answered, the run ends. As many in a row end it too, or three for each request that

@@ -7,12 +7,12 @@ use std::time::Duration;
 use futures::stream;
 
 use super::client::Client;
+use super::definition::Teacher;
 use super::journal::Journal;
 use super::judgement::{Judgement, Pair, Usage, Verdict};
 use super::retry::Backoff;
 use super::run::{Limits, ask_all};
 use super::tally::Tally;
-use super::teacher::Teacher;
 use super::testing::{Act, Stub, pair, prompt, settings};
 use crate::error::{Error, Result};
 
@@ -70,14 +70,14 @@ fn seven() -> Act {
 
 #[tokio::test]
 async fn every_fault_ends_with_each_pair_graded_once() {
-    let bench = Bench::new("concurrency = 8\ntimeout_seconds = 0.4", |n, seen| match (n % 8, seen) {
+    let bench = Bench::new("concurrency = 8\ntimeout_seconds = 1.5", |n, seen| match (n % 8, seen) {
         (1, 0) => Act::Status(429, Vec::new(), String::new()),
         (2, 0) => Act::Status(429, vec![("Retry-After", "0.05".into())], String::new()),
         (3, 0..2) => Act::Status(500, Vec::new(), "oops".into()),
         (4, 0) => Act::Break,
         (5, 0) => Act::Body("garbage".into()),
         (6, 0) => Act::Body("{\"choices\": []}".into()),
-        (7, 0) => Act::Slow(Duration::from_millis(1500), Box::new(seven())),
+        (7, 0) => Act::Slow(Duration::from_secs(4), Box::new(seven())),
         _ => Act::Answer((n % 11).to_string()),
     });
     let (tally, given, kept) = bench.run(pairs(48), &NO_LIMIT).await;
@@ -122,7 +122,8 @@ async fn connections_are_kept_and_requests_are_many_at_once() {
     // 2,000 pairs one by one would take 100 seconds.
     let run = tokio::time::timeout(Duration::from_secs(30), bench.run(pairs(2000), &NO_LIMIT)).await;
     assert_eq!(run.unwrap().0.unwrap().graded, 2000);
-    assert_eq!(bench.stub.most_at_once(), 64);
+    let at_once = bench.stub.most_at_once();
+    assert!((32..=64).contains(&at_once), "{at_once}");
     assert!(bench.stub.connections() <= 2 * 64, "{}", bench.stub.connections());
 }
 
@@ -143,6 +144,18 @@ async fn a_stream_is_not_read_ahead() {
     };
     let tally = ask_all(&bench.client, pairs, &mut journal, &NO_LIMIT, each).await.unwrap();
     assert_eq!((tally.graded, taken.get(), done.get()), (200, 200, 200));
+}
+
+/// A run can be moved to another thread, whatever runs it.
+#[tokio::test]
+async fn a_run_is_send() {
+    fn is_send<T: Send>(it: T) -> T {
+        it
+    }
+    let bench = Bench::new("", |_, _| seven());
+    let (mut journal, _) = Journal::open(&bench.path()).unwrap();
+    let run = ask_all(&bench.client, stream::iter(pairs(3)), &mut journal, &NO_LIMIT, |_| Ok(()));
+    assert_eq!(is_send(run).await.unwrap().graded, 3);
 }
 
 // --- Costs ---
@@ -223,10 +236,10 @@ async fn a_server_that_goes_away_ends_the_run() {
     });
     let (tally, given, kept) = bench.run(pairs(500), &NO_LIMIT).await;
     let said = tally.unwrap_err().to_string();
-    // Answers of pairs from before may come in between.
     assert!(said.contains("24 pairs in a row failed; the last: status 503: down"), "{said}");
-    assert!(said.contains("40 pairs were answered before, which are kept"), "{said}");
-    assert_eq!((given.len(), kept.len()), (40, 40));
+    assert!(said.contains(&format!("{} pairs were answered before, which are kept", given.len())), "{said}");
+    // Of the 40 that are answered, all but those that were under way beside 24 failures.
+    assert!(kept == given && (33..=40).contains(&given.len()), "{}", given.len());
     assert!((64..=80).contains(&bench.stub.posts()), "{}", bench.stub.posts());
 }
 

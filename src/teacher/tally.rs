@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 use super::judgement::{Judgement, Usage, Verdict};
 
 /// Reasons of failures that are told apart: servers put numbers into their messages, so there may be as many as pairs.
@@ -9,7 +11,7 @@ const REASONS: usize = 32;
 const OTHERS: &str = "other reasons";
 
 /// Counts of one run, or of one collection of results.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Tally {
     /// Pairs put to the teacher: graded, set aside and failed.
     pub asked: u64,
