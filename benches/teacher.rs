@@ -18,6 +18,8 @@ use memslate::schema;
 use memslate::teacher::{Client, Journal, Limits, Pair, Prompt, Settings, Teacher, ask_all};
 use sha2::{Digest, Sha256};
 
+// Tests use more of it.
+#[allow(dead_code)]
 #[path = "../tests/support/stub_teacher.rs"]
 mod stub_teacher;
 

@@ -15,6 +15,8 @@ mod nights;
 mod order;
 mod room;
 mod slates;
+// Unit tests use more of it.
+#[allow(dead_code)]
 #[path = "../support/stub_teacher.rs"]
 mod stub_teacher;
 mod support;
