@@ -60,7 +60,7 @@ async fn throughput(pairs: usize) {
     });
     let (began, mut graded) = (Instant::now(), 0u64);
     let before = memory_mib();
-    let tally = ask_all(&client, all, &mut journal, &Limits { limit_cost: None }, |_| {
+    let tally = ask_all(&client, all, &mut journal, &Limits::default(), |_| {
         graded += 1;
         if graded.is_multiple_of(20_000) {
             let rate = graded as f64 / began.elapsed().as_secs_f64();

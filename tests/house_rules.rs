@@ -154,7 +154,8 @@ fn module_of(path: &str) -> Option<String> {
     let first = inside.split('/').next()?.trim_end_matches(".rs");
     match first {
         "lib" => None,
-        "main" => Some("cli".into()),
+        // Programs: they use the library as the command line does.
+        "main" | "bin" => Some("cli".into()),
         cli if cli.starts_with("cli") => Some("cli".into()),
         other => Some(other.into()),
     }

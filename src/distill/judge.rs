@@ -47,6 +47,7 @@ pub async fn judge(job: DistillJob, answers: &Answers) -> Result<Judged> {
     // What an earlier run was told and did not live to put into the table.
     fold(&source.lake, &teacher, &kept).await?;
     kept.iter().for_each(|j| known.add(j));
+    let answered_before = !known.graded.is_empty();
     let sampled = sample(&source, &job.sample).await?;
     let mut judged = Judged::new(&teacher, sampled.requests.num_rows(), kept.len());
     let counts = Arc::new(Counts::default());
@@ -58,7 +59,13 @@ pub async fn judge(job: DistillJob, answers: &Answers) -> Result<Judged> {
         Answers::Server { limit_cost } => {
             let client = Client::new(Arc::clone(&teacher))?;
             client.check().await?;
-            let asked = Asked { lake: &source.lake, teacher: &teacher, client: &client, limit_cost: *limit_cost };
+            let asked = Asked {
+                lake: &source.lake,
+                teacher: &teacher,
+                client: &client,
+                limit_cost: *limit_cost,
+                answered_before,
+            };
             asked.all(left, &mut journal, &mut judged).await?;
         }
         Answers::Export(file) => judged.exported = Some(export(&teacher, left, file).await?),
@@ -94,6 +101,7 @@ struct Asked<'a> {
     teacher: &'a Teacher,
     client: &'a Client,
     limit_cost: Option<f64>,
+    answered_before: bool,
 }
 
 impl Asked<'_> {
@@ -106,7 +114,10 @@ impl Asked<'_> {
     ) -> Result<()> {
         let mut pairs = pairs.peekable();
         while std::pin::Pin::new(&mut pairs).peek().await.is_some() && !judged.stopped_by_cost {
-            let limits = Limits { limit_cost: self.limit_cost.map(|limit| (limit - judged.cost).max(0.0)) };
+            let limits = Limits {
+                limit_cost: self.limit_cost.map(|limit| (limit - judged.cost).max(0.0)),
+                answered_before: self.answered_before || judged.graded > 0,
+            };
             let mut fresh: Vec<Judgement> = Vec::new();
             let part = (&mut pairs).take(FOLD_ANSWERS);
             let keep = |judgement| {

@@ -26,6 +26,8 @@ const FIRST: u64 = 16;
 pub struct Limits {
     /// In the unit of the prices. No request starts if it could bring the cost above it.
     pub limit_cost: Option<f64>,
+    /// The teacher has answered in an earlier run: a server that then refuses what is left is not taken for a wrong one.
+    pub answered_before: bool,
 }
 
 /// Asks for all pairs of a stream with bounded concurrency; every verdict goes to the journal as it comes, then to `each`.
@@ -45,7 +47,8 @@ pub async fn ask_all(
     }
     let budget = Budget::new(limits.limit_cost)?;
     let concurrency = client.teacher().settings().concurrency;
-    let mut run = Run { client, journal, each, tally: Tally::default(), row: 0 };
+    let known = limits.answered_before;
+    let mut run = Run { client, journal, each, known, tally: Tally::default(), row: 0 };
     let mut pairs = pin!(pairs);
     let mut under_way = FuturesUnordered::new();
     let (mut open, mut broken) = (true, None);
@@ -106,6 +109,8 @@ struct Run<'a, F> {
     client: &'a Client,
     journal: &'a mut Journal,
     each: F,
+    /// The teacher has answered before.
+    known: bool,
     tally: Tally,
     /// Failures since the last answer.
     row: u64,
@@ -143,7 +148,7 @@ impl<F: FnMut(Judgement) -> Result<()>> Run<'_, F> {
     /// A server that answers nothing is not asked for the rest.
     fn go_on(&self, why: &str) -> Result<()> {
         let in_a_row = FIRST.max(3 * self.client.teacher().settings().concurrency as u64);
-        if self.tally.answered() == 0 && self.tally.failures() >= FIRST {
+        if !self.known && self.tally.answered() == 0 && self.tally.failures() >= FIRST {
             return Err(self.hopeless(&format!("the first {FIRST} pairs all failed"), why));
         }
         if self.row >= in_a_row {
@@ -162,7 +167,7 @@ impl<F: FnMut(Judgement) -> Result<()>> Run<'_, F> {
 
     fn end(self) -> Result<Tally> {
         let failed = self.tally.failures();
-        if failed > 0 && self.tally.answered() == 0 && !self.tally.stopped_by_cost {
+        if !self.known && failed > 0 && self.tally.answered() == 0 && !self.tally.stopped_by_cost {
             let why = self.tally.failed.keys().next().cloned().unwrap_or_default();
             return Err(self.hopeless(&format!("all pairs failed, {failed} of {failed}"), &why));
         }

@@ -17,7 +17,7 @@ use super::testing::{Act, Stub, pair, prompt, settings};
 use crate::error::{Error, Result};
 
 const PRICES: &str = "prompt_price = 1000000.0\ncompletion_price = 1000000.0\n";
-const NO_LIMIT: Limits = Limits { limit_cost: None };
+const NO_LIMIT: Limits = Limits { limit_cost: None, answered_before: false };
 
 /// A server, its client, and a journal.
 struct Bench {
@@ -175,17 +175,17 @@ async fn no_request_starts_that_could_pass_the_limit() {
     let bench = Bench::new(&format!("{PRICES}concurrency = 4"), script);
     assert_eq!(most(&bench.client), 375.0);
     // Each answer costs 101, but while two are under way 750 of 800 are taken, and a third does not fit.
-    let (tally, given, _) = bench.run(pairs(9), &Limits { limit_cost: Some(800.0) }).await;
+    let (tally, given, _) = bench.run(pairs(9), &Limits { limit_cost: Some(800.0), ..NO_LIMIT }).await;
     let tally = tally.unwrap();
     assert!(tally.stopped_by_cost);
     assert_eq!((tally.asked, tally.cost, given.len(), bench.stub.posts()), (2, 202.0, 2, 2));
 
     let enough = Bench::new(&format!("{PRICES}concurrency = 1"), |_, _| seven());
     // One at a time: the ninth starts at 8 * 101 + 375 = 1183.
-    let (tally, ..) = enough.run(pairs(9), &Limits { limit_cost: Some(1183.0) }).await;
+    let (tally, ..) = enough.run(pairs(9), &Limits { limit_cost: Some(1183.0), ..NO_LIMIT }).await;
     assert!(tally.as_ref().is_ok_and(|t| !t.stopped_by_cost && t.cost == 909.0), "{tally:?}");
     std::fs::remove_file(enough.path()).unwrap();
-    let (tally, ..) = enough.run(pairs(9), &Limits { limit_cost: Some(1182.0) }).await;
+    let (tally, ..) = enough.run(pairs(9), &Limits { limit_cost: Some(1182.0), ..NO_LIMIT }).await;
     assert!(tally.as_ref().is_ok_and(|t| t.stopped_by_cost && t.asked == 8), "{tally:?}");
 }
 
@@ -194,7 +194,7 @@ async fn lost_attempts_count_against_the_limit() {
     let script = |_, _| Act::Body("garbage".into());
     let bench = Bench::new(&format!("{PRICES}concurrency = 1\nattempts = 9"), script);
     // Three attempts at 375 are 1125, four 1500.
-    let (tally, ..) = bench.run(pairs(9), &Limits { limit_cost: Some(1499.0) }).await;
+    let (tally, ..) = bench.run(pairs(9), &Limits { limit_cost: Some(1499.0), ..NO_LIMIT }).await;
     let tally = tally.unwrap();
     assert!(tally.stopped_by_cost);
     assert_eq!((tally.asked, tally.failures(), tally.lost, tally.cost, bench.stub.posts()), (1, 1, 3, 1125.0, 3));
@@ -203,7 +203,7 @@ async fn lost_attempts_count_against_the_limit() {
 #[tokio::test]
 async fn a_limit_without_prices_is_refused() {
     let bench = Bench::new("", |_, _| seven());
-    let (tally, ..) = bench.run(pairs(1), &Limits { limit_cost: Some(1.0) }).await;
+    let (tally, ..) = bench.run(pairs(1), &Limits { limit_cost: Some(1.0), ..NO_LIMIT }).await;
     let e = tally.unwrap_err();
     assert!(e.to_string().contains("nothing has a price") && e.exit_code() == 2, "{e}");
     assert_eq!(bench.stub.posts(), 0);
@@ -225,6 +225,13 @@ async fn a_server_that_answers_nothing_ends_the_run() {
     let (tally, ..) = bench.run(pairs(3), &NO_LIMIT).await;
     let said = tally.unwrap_err().to_string();
     assert!(said.contains("all pairs failed, 3 of 3; the last: status 500: oops"), "{said}");
+
+    // A teacher that answered before is known to be right: what it refuses now is the pairs' fault.
+    let again = Limits { answered_before: true, ..NO_LIMIT };
+    let (tally, ..) = bench.run(pairs(18), &again).await;
+    assert_eq!(tally.map(|t| t.failures()).ok(), None, "more failed in a row than 16 and three for each under way");
+    let (tally, ..) = bench.run(pairs(15), &again).await;
+    assert_eq!(tally.unwrap().failures(), 15);
     assert_eq!(bench.run(Vec::new(), &NO_LIMIT).await.0.unwrap(), Tally::default());
 }
 
