@@ -257,7 +257,7 @@ fn what_is_wrong_is_said_before_anything_is_asked() {
     let e = judge(&night, "http://127.0.0.1:9/v1", &[]).ends_with(1);
     assert!(e.stderr.contains("127.0.0.1:9"), "{}", e.stderr);
     let e = judge(&night, &stub.url(), &["--set", "teacher.model=other"]).ends_with(2);
-    assert!(e.stderr.contains("other") && e.stderr.contains("\"m\""), "{}", e.stderr);
+    assert!(e.stderr.contains("\"other\"") && e.stderr.contains("it serves m"), "{}", e.stderr);
     let e = judge(&night, &stub.url(), &["--set", "teacher.key_env=MEMSLATE_NO_SUCH_KEY"]).ends_with(2);
     assert!(e.stderr.contains("MEMSLATE_NO_SUCH_KEY"), "{}", e.stderr);
     let e = judge(&night, &stub.url(), &["--set", "sample.split=autumn"]).ends_with(1);
