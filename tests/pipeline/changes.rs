@@ -186,7 +186,7 @@ fn a_new_ranker_changes_rankings_and_slates_alone() {
     night.run(&["--system", &system, "--until", "features"]).ends_with(0);
     let train = |trees: &str| {
         let set = format!("num_trees={trees}");
-        night.on_lake("train", &["--system", &system, "--out", &ranker, "--set", &set]).ends_with(0);
+        night.on_lake("train", &["--system", &system, "--hold-out", "0", "--out", &ranker, "--set", &set]).ends_with(0);
     };
     train("10");
     night.run(&["--system", &system]).ends_with(0);
