@@ -26,7 +26,8 @@ impl Operands {
     pub fn read(path: &Path) -> Result<Self> {
         let place = || path.display().to_string();
         let bytes = std::fs::read(path).map_err(|e| Error::data("cannot be read").source(e).at(place()))?;
-        let (_, header) = SafeTensors::read_metadata(&bytes).or_data("not a safetensors file").map_err(|e| e.at(place()))?;
+        let (_, header) =
+            SafeTensors::read_metadata(&bytes).or_data("not a safetensors file").map_err(|e| e.at(place()))?;
         let metadata = header.metadata().clone().unwrap_or_default();
         let file = SafeTensors::deserialize(&bytes).or_data("not a safetensors file").map_err(|e| e.at(place()))?;
         let operand = |view: TensorView| Operand {
@@ -36,6 +37,11 @@ impl Operands {
         };
         let tensors = file.tensors().into_iter().map(|(name, view)| (name, operand(view))).collect();
         Ok(Operands { tensors, metadata })
+    }
+
+    #[cfg(all(test, feature = "emulated"))]
+    pub fn names(&self) -> impl Iterator<Item = String> {
+        self.tensors.keys().cloned()
     }
 
     pub fn get(&self, name: &str) -> Result<&Operand> {
@@ -64,8 +70,12 @@ impl Operands {
     pub fn counts(&self, name: &str) -> Result<Vec<u32>> {
         let operand = self.get(name)?;
         let values: Vec<i64> = match operand.dtype {
-            Dtype::I32 => operand.bytes.chunks_exact(4).map(|b| i64::from(i32::from_le_bytes([b[0], b[1], b[2], b[3]]))).collect(),
-            Dtype::U32 => operand.bytes.chunks_exact(4).map(|b| i64::from(u32::from_le_bytes([b[0], b[1], b[2], b[3]]))).collect(),
+            Dtype::I32 => {
+                operand.bytes.chunks_exact(4).map(|b| i64::from(i32::from_le_bytes([b[0], b[1], b[2], b[3]]))).collect()
+            }
+            Dtype::U32 => {
+                operand.bytes.chunks_exact(4).map(|b| i64::from(u32::from_le_bytes([b[0], b[1], b[2], b[3]]))).collect()
+            }
             Dtype::I64 => {
                 let number = |b: &[u8]| i64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]);
                 operand.bytes.chunks_exact(8).map(number).collect()
@@ -99,8 +109,11 @@ impl Results {
     pub fn write(&self, path: &Path) -> Result<()> {
         let mut views = Vec::new();
         for (name, operand) in &self.tensors {
-            views.push((name.as_str(), TensorView::new(operand.dtype, operand.shape.clone(), &operand.bytes)
-                .or_internal("a result's shape")?));
+            views.push((
+                name.as_str(),
+                TensorView::new(operand.dtype, operand.shape.clone(), &operand.bytes)
+                    .or_internal("a result's shape")?,
+            ));
         }
         safetensors::serialize_to_file(views, None, path)
             .map_err(|e| Error::data("cannot be written").source(e).at(path.display().to_string()))

@@ -44,7 +44,8 @@ pub struct Timing {
 
 pub fn forward(options: &Forward) -> Result<Timing> {
     let folder = resolve(&options.model.display().to_string(), &options.model)?;
-    let sequences = sequences(&Operands::read(&options.input)?).map_err(|e| e.at(options.input.display().to_string()))?;
+    let sequences =
+        sequences(&Operands::read(&options.input)?).map_err(|e| e.at(options.input.display().to_string()))?;
     let batcher = Batcher::new(open(&options.device)?)?;
     let model = batcher.load(&Weights::read(&folder)?, options.head)?;
     let (mut seconds, mut rows) = (Vec::new(), None);

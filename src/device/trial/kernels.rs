@@ -15,10 +15,12 @@
 //! | `top_k` | `k`, `groups`: `[[queries from, to, items from, to]]` | `queries` f32, `items` f32 | `i.out` f32, `i.indices` whole |
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::super::cuda;
+use super::super::cuda::runtime::Runtime;
 use super::super::select::{Choice, parse};
 use super::file::{Operands, Results, cases};
 use super::operations::Case;
@@ -33,12 +35,17 @@ pub fn kernels(device: &str, input: &Path, output: &Path) -> Result<usize> {
         Choice::Emulated => cuda::emulated::runtime()?,
         Choice::Cpu => return Err(Error::usage("a CPU has none of these kernels").next("--device cuda")),
     };
+    on(&runtime, input, output)
+}
+
+/// The same on a GPU that is open.
+pub fn on(runtime: &Arc<dyn Runtime>, input: &Path, output: &Path) -> Result<usize> {
     let operands = Operands::read(input)?;
     let cases = cases(&operands).map_err(|e| e.at(input.display().to_string()))?;
     let mut results = Results::default();
     for (place, settings) in cases.iter().enumerate() {
         let op = settings.get("op").and_then(Value::as_str).unwrap_or_default();
-        let case = Case { runtime: &runtime, operands: &operands, settings, place };
+        let case = Case { runtime, operands: &operands, settings, place };
         case.run(op, &mut results).map_err(|e| e.at(format!("case {place}, {op}")).at(input.display().to_string()))?;
     }
     results.write(output)?;

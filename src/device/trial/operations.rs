@@ -56,7 +56,10 @@ impl Case<'_> {
     }
 
     fn float_buffer(&self, name: &str, length: usize) -> Result<Buffer> {
-        Buffer::filled(self.runtime, &self.floats(name, length)?.iter().flat_map(|v| v.to_ne_bytes()).collect::<Vec<u8>>())
+        Buffer::filled(
+            self.runtime,
+            &self.floats(name, length)?.iter().flat_map(|v| v.to_ne_bytes()).collect::<Vec<u8>>(),
+        )
     }
 
     fn counts(&self, name: &str, below: usize) -> Result<Vec<u32>> {
@@ -147,11 +150,16 @@ impl Case<'_> {
         if heads == 0 || !hidden.is_multiple_of(heads) || lengths.iter().sum::<usize>() != tokens {
             return Err(Error::data(format!("{heads} heads and lengths {lengths:?} for qkv of {tokens} x {width}")));
         }
-        let starts: Vec<u32> = [0].into_iter().chain(lengths.iter().scan(0, |at, n| {
-            *at += *n as u32;
-            Some(*at)
-        })).collect();
-        let tile = |(s, n): (usize, &usize)| (0..*n).step_by(TILE_ROWS).flat_map(|row| [s as u32, row as u32]).collect::<Vec<_>>();
+        let starts: Vec<u32> = [0]
+            .into_iter()
+            .chain(lengths.iter().scan(0, |at, n| {
+                *at += *n as u32;
+                Some(*at)
+            }))
+            .collect();
+        let tile = |(s, n): (usize, &usize)| {
+            (0..*n).step_by(TILE_ROWS).flat_map(|row| [s as u32, row as u32]).collect::<Vec<_>>()
+        };
         let tiles: Vec<u32> = lengths.iter().enumerate().flat_map(tile).collect();
         let (starts, tile_words) = (self.words(&starts)?, self.words(&tiles)?);
         let out = self.out(tokens * hidden, HALF)?;
@@ -219,7 +227,8 @@ impl Case<'_> {
         let k = self.number("k")? as usize;
         let mut groups = Groups::default();
         for group in self.settings.get("groups").and_then(Value::as_array).into_iter().flatten() {
-            let bounds: Vec<usize> = group.as_array().into_iter().flatten().filter_map(Value::as_u64).map(|n| n as usize).collect();
+            let bounds: Vec<usize> =
+                group.as_array().into_iter().flatten().filter_map(Value::as_u64).map(|n| n as usize).collect();
             let [q0, q1, i0, i1] = bounds[..] else { return Err(Error::data("a group is four whole numbers")) };
             groups.queries.push(q0..q1);
             groups.items.push(i0..i1);
