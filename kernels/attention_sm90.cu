@@ -19,7 +19,7 @@
 // Cost       4 queries keys 64 operations a head (half of it when causal); q and out move once, k and v ceil(queries / 128)
 //            times, from L2 but for the first time. Cycles of a multiprocessor for 64 queries and 64 keys, each kind of work by
 //            itself: 256 of products (2,048 multiplications a cycle); 256 of shared memory (q once, k and v for the products,
-//            half of their arrival, 128 bytes a cycle); 256 of exponentials (16 a cycle); some 180 of other arithmetic. So
+//            half of their arrival, 128 bytes a cycle); 256 of exponentials (16 a cycle); some 150 of other arithmetic. So
 //            the bound is whichever is worst hidden, and half of the peak is much. Counted, not measured.
 // Source     FlashAttention-3 (Shah et al., 2024): probabilities from registers, products beside exponentials. Written anew.
 //

@@ -37,7 +37,7 @@ pub struct Placed {
     /// Blocks of attention: of short sequences, and of long ones.
     pub short: Blocks,
     pub long: Blocks,
-    /// For one query a sequence: all are short.
+    /// For one query a sequence: all are short, as a long one's block would be nearly empty.
     pub first_blocks: Blocks,
 }
 
