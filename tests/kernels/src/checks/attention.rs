@@ -99,7 +99,8 @@ pub fn cases(kernel: &str) -> Result<Vec<Case>, String> {
             let lengths: &[usize] = match (schedules.hopper, device.small) {
                 (false, false) => &[3, 64, 129, 200],
                 (true, false) => &[129, 3, 420],
-                (_, true) => &[3, 150],
+                (false, true) => &[3, 150],
+                (true, true) => &[3, 330],
             };
             let spoiled = (schedules.hopper && !device.small).then_some(1);
             for schedule in device.schedules(true, schedules.hopper) {
