@@ -17,6 +17,7 @@
 //            on the multiprocessor (3 at DIM 64, 4 at DIM 32, by registers; 2 of DIM 64 in 100 KB of shared memory), so
 //            that shared memory is the bound: at best 0.8 of the products' peak. Counted, not measured.
 // Source     FlashAttention (Dao et al., 2022): softmax with a running maximum and sum; scores never leave registers.
+#include "attention.h"
 #include "quad.h"
 #include "tile.h"
 
@@ -25,14 +26,6 @@ namespace attention {
 constexpr int QUERIES = 64;  // of a block; 16 a warp
 constexpr int KEYS = 64;     // of a tile
 constexpr int THREADS = 128;
-
-KT_DEV float minus_infinity() {
-    return bf2f(bf16{0xff80});
-}
-
-KT_DEV int lesser(int a, int b) {
-    return a < b ? a : b;
-}
 
 // The kernel's arguments that are used throughout: constants, which take no registers.
 struct Tensors {
@@ -43,16 +36,6 @@ struct Tensors {
     int q_stride, kv_stride, out_stride;
     bool causal;
     float scale_log2;
-};
-
-// What a block works on: some queries and all keys of one head of one sequence.
-struct Work {
-    int column;     // where the head begins in a row
-    u32 query_row;  // of q and out: the block's first
-    u32 key_row;    // of k and v: the sequence's first
-    int first;      // the block's first query, counted within the sequence
-    int queries;    // from there to the sequence's end; may be more than the block's
-    int keys;
 };
 
 // The state of a warp's 16 queries. In an accumulator a lane holds rows lane / 4 ([0], [1]) and lane / 4 + 8 ([2], [3]):
@@ -97,16 +80,6 @@ KT_DEV void mask(Scores& scores, int end_low, int end_high, int lane) {
         if (key >= end_high) scores[j][2] = minus_infinity();
         if (key + 1 >= end_high) scores[j][3] = minus_infinity();
     }
-}
-
-KT_DEV float quad_max(float x) {
-    x = fmaxf(x, shfl_xor(x, 1));
-    return fmaxf(x, shfl_xor(x, 2));
-}
-
-KT_DEV float quad_sum(float x) {
-    x += shfl_xor(x, 1);
-    return x + shfl_xor(x, 2);
 }
 
 // Scores become powers of two of their distance to the maximum so far; what was summed under a lower maximum is scaled.
@@ -315,19 +288,6 @@ KT_DEV void run(const Tensors& t, const Work& w) {
     }
     cp_async_wait<0>();
     store<DIM>(state, t, w, warp_row, lane);
-}
-
-KT_DEV Work find_work(const u32* q_starts, const u32* starts, const u32* tiles, int dim) {
-    const u32 sequence = tiles[2 * blockIdx.x];
-    const u32 first = tiles[2 * blockIdx.x + 1];
-    Work w;
-    w.column = blockIdx.y * dim;
-    w.query_row = q_starts[sequence] + first;
-    w.key_row = starts[sequence];
-    w.first = first;
-    w.queries = q_starts[sequence + 1] - w.query_row;
-    w.keys = starts[sequence + 1] - w.key_row;
-    return w;
 }
 
 }  // namespace attention

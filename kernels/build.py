@@ -30,6 +30,8 @@ TARGETS = ["sm_80", "sm_89", "sm_90a", "compute_80"]
 WANTED = {
     "gemm": ["HMMA", r"LDGSTS\S*\.128", r"LDSM", r"STG\.E\.128"],
     "attention": ["HMMA", r"LDGSTS\S*\.128", "LDSM"],
+    # The second: probabilities from registers, values as rows.
+    "attention_sm90": [r"HGMMA\S* R\d+, gdesc", r"HGMMA\S* R\d+, R\d+, gdesc\S*tnspB", "UTMALDG"],
     "score_head": ["HMMA"],
     "gemm_sm90": ["HGMMA", "UTMALDG"],
     "embed": [r"LDG\.E\.\S*128", r"STG\.E\.128"],
@@ -82,9 +84,11 @@ class Nvrtc:
             fail(f"NVRTC takes no program from {source.name}")
         options = [f"--gpu-architecture={target}", *OPTIONS]
         array = (ctypes.c_char_p * len(options))(*[o.encode() for o in options])
-        status = self.library.nvrtcCompileProgram(program, len(options), array)
+        status, log = self.library.nvrtcCompileProgram(program, len(options), array), self.text("ProgramLog", program)
         if status:
-            fail(f"{source.name} does not compile for {target}:\n{self.text('ProgramLog', program)}")
+            fail(f"{source.name} does not compile for {target}:\n{log}")
+        if "serialized" in log:
+            fail(f"{source.name} waits for each of its products, for {target}:\n{log}")
         return self.text("PTX" if target.startswith("compute") else "CUBIN", program, raw=True)
 
 

@@ -2,7 +2,8 @@
 // On the CPU the same names come from emulation/hopper.h.
 //
 // Tiles in shared memory have rows of 64 bf16 (128 bytes), with the 128-byte swizzle that TMA writes and wgmma reads:
-// bits 4 to 6 of an address are xored with bits 7 to 9. A tile begins at a multiple of 1,024 bytes.
+// bits 4 to 6 of an address are xored with bits 7 to 9. A tile begins at a multiple of 1,024 bytes. Rows stay whole: what is
+// written to all columns of a row need not be swizzled.
 #pragma once
 #include "kt.h"
 
@@ -59,6 +60,12 @@ KT_DEV void tma_load_2d(void* shared, const TensorMap* map, int x, int y, u64* b
         : "memory");
 }
 
+// Makes this thread's writes to shared memory visible to TMA and wgmma, which come by another way than loads and stores do.
+// Threads that start them must wait for this one afterwards.
+KT_DEV void async_fence() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 // --- Registers: all 128 threads of a warpgroup call these, once each ---
 
 // Bounds the registers of a thread from here on. A block starts with equally many for all its threads; a warpgroup that
@@ -75,7 +82,9 @@ KT_DEV void more_registers() {
 
 // --- wgmma: all 128 threads of a warpgroup call each of these ---
 
-// Where an operand lies: address / 16, 1,024 bytes between groups of 8 rows, 128-byte swizzle.
+// Where an operand lies: address / 16, 1,024 bytes between groups of 8 rows, 128-byte swizzle. Rows are what the product
+// does not sum over, or, of a b that is read "as rows", what it sums over: wgmma calls these K-major and MN-major. The offset
+// between groups of 8 rows is the stride offset in both; the leading offset is not used, as one swizzle holds all 64 columns.
 typedef u64 WgDesc;
 
 KT_DEV WgDesc wg_desc(const void* tile) {
@@ -87,7 +96,12 @@ KT_DEV WgDesc wg_step(WgDesc tile, int k) {
     return tile + (u64)(k * 32 >> 4);
 }
 
-// Orders register writes of the accumulators before the products that follow.
+// The k-th 16 rows of a tile.
+KT_DEV WgDesc wg_step_rows(WgDesc tile, int k) {
+    return tile + (u64)(k * 16 * 128 >> 4);
+}
+
+// Orders register writes of the accumulators and of a before the products that follow.
 KT_DEV void wg_fence() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -102,6 +116,25 @@ KT_DEV void wg_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 
+// Values in registers that a product writes or reads are neither computed later than here nor used earlier: the compiler
+// knows nothing of what is under way.
+template <int N>
+KT_DEV void wg_pin(float (&values)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i++) asm volatile("" : "+f"(values[i])::"memory");
+}
+
+template <int N>
+KT_DEV void wg_pin(u32 (&values)[N][4]) {
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        asm volatile("" : "+r"(values[i][0]), "+r"(values[i][1]), "+r"(values[i][2]), "+r"(values[i][3])::"memory");
+}
+
+// Eight sums as operands that are read and written.
+#define KT_SUMS_8(d, i)                                                                                                 \
+    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+
 // d (64, 64) = a (64, 16) b (64, 16)^T, added to d where `accumulate` is not 0. Reads a and b until wg_wait says otherwise.
 KT_DEV void wgmma_m64n64k16(float (&d)[32], WgDesc a, WgDesc b, int accumulate) {
     asm volatile(
@@ -110,18 +143,24 @@ KT_DEV void wgmma_m64n64k16(float (&d)[32], WgDesc a, WgDesc b, int accumulate) 
         "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
         "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31},"
         "%32,%33,p,1,1,0,0; }"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
-          "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
-          "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
-          "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : KT_SUMS_8(d, 0), KT_SUMS_8(d, 8), KT_SUMS_8(d, 16), KT_SUMS_8(d, 24)
         : "l"(a), "l"(b), "r"(accumulate));
 }
 
-// Eight sums as operands that are read and written.
-#define KT_SUMS_8(d, i)                                                                                                 \
-    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+// d (64, 64) = a (64, 16) b (16, 64), added to d where `accumulate` is not 0. a is in registers, laid out as that of
+// mma.m16n8k16: warp i of the warpgroup has rows 16 i to 16 i + 15. b is read as rows, the last number of the instruction.
+KT_DEV void wgmma_m64n64k16_rows(float (&d)[32], const u32 (&a)[4], WgDesc b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p,%37,0; "
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+        "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31},"
+        "{%32,%33,%34,%35},%36,p,1,1,1; }"
+        : KT_SUMS_8(d, 0), KT_SUMS_8(d, 8), KT_SUMS_8(d, 16), KT_SUMS_8(d, 24)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+}
 
-// The same, d (64, 128) and b (128, 16).
+// As the first, d (64, 128) and b (128, 16).
 KT_DEV void wgmma_m64n128k16(float (&d)[64], WgDesc a, WgDesc b, int accumulate) {
     asm volatile(
         "{ .reg .pred p; setp.ne.b32 p,%66,0; "

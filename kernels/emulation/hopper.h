@@ -68,11 +68,12 @@ struct Load {
 constexpr unsigned WARPGROUP = 128;
 
 struct Product {
-    const u8 *a, *b;
+    const u8 *a, *b;  // a is null where it is in registers
     int accumulate;
     u32 group;
     void (*run)(const Product&);
     float* d[WARPGROUP];
+    const u32* fragments[WARPGROUP];  // each thread's four registers of a; read when the product runs
 };
 
 // What has been asked for and is not done yet, oldest first. No library's container: ThreadSanitizer would see it.
@@ -223,6 +224,17 @@ inline float operand(const u8* tile, int row, int k) {
     return bits_to_float((u32) * (const u16*)swizzled((uintptr_t)tile + row * 128 + k * 2) << 16);
 }
 
+// Registers lie on the stacks of other threads, as accumulators do: see below.
+KT_QUIET inline void load_fragments(float (&a)[64][16], const Product& p) {
+    for (unsigned thread = 0; thread < WARPGROUP; thread++)
+        for (int r = 0; r < 4; r++) {
+            u32 pair = p.fragments[thread][r];
+            int row = thread / 32 * 16 + thread % 32 / 4 + r % 2 * 8, k = thread % 4 * 2 + r / 2 * 8;
+            a[row][k] = bits_to_float(pair << 16);
+            a[row][k + 1] = bits_to_float(pair & 0xffff0000);
+        }
+}
+
 // Accumulators lie on the stacks of other threads, which ThreadSanitizer must not take for shared data.
 template <int N>
 KT_QUIET inline void store_product(const Product& p, const float* c) {
@@ -237,15 +249,18 @@ KT_QUIET inline void store_product(const Product& p, const float* c) {
     }
 }
 
-// Products are summed in f32 in the order of k, and then added to d.
-template <int N>
+// Products are summed in f32 in the order of k, and then added to d. With B_ROWS, row k of b's tile is row k of b; else row n
+// of the tile is column n of b.
+template <int N, bool B_ROWS>
 KT_QUIET inline void run_product(const Product& p) {
+    static_assert(!B_ROWS || N == 64, "a row of a tile has 64 columns");
     typedef float Columns __attribute__((vector_size(32)));
     Scratch& s = hopper()->scratch;
-    for (int m = 0; m < 64; m++)
+    if (!p.a) load_fragments(s.a, p);
+    for (int m = 0; p.a && m < 64; m++)
         for (int k = 0; k < 16; k++) s.a[m][k] = operand(p.a, m, k);
     for (int n = 0; n < N; n++)
-        for (int k = 0; k < 16; k++) s.b[k * N + n] = operand(p.b, n, k);
+        for (int k = 0; k < 16; k++) s.b[k * N + n] = B_ROWS ? operand(p.b, k, n) : operand(p.b, n, k);
     for (int n = 0; n < N; n += 8) {
         Columns b[16];
         for (int k = 0; k < 16; k++) b[k] = *(const Columns*)&s.b[k * N + n];
@@ -262,21 +277,22 @@ KT_QUIET inline bool in_generation(Fiber* f) {
     return ((Warpgroup*)f->blocked_on)->generation == f->blocked_value;
 }
 
-// The last of the 128 threads to come starts the product.
-template <int N>
-KT_QUIET inline void multiply(float* d, const u8* a, const u8* b, int accumulate) {
+// The last of the 128 threads to come starts the product. a lies in a tile, or in the threads' registers.
+template <int N, bool B_ROWS = false>
+KT_QUIET inline void multiply(float* d, const u8* a, const u32* fragment, const u8* b, int accumulate) {
     static_assert(N % 8 == 0 && N >= 8 && N <= 256, "shapes of wgmma");
     Fiber* f = cur;
     Warpgroup& g = hopper()->warpgroups[f->index / WARPGROUP];
     Product& p = g.late.next();
-    if (g.arrived && (p.a != a || p.b != b || p.accumulate != accumulate || p.run != run_product<N>))
+    if (g.arrived && (p.a != a || p.b != b || p.accumulate != accumulate || p.run != run_product<N, B_ROWS>))
         die("threads of one warpgroup reached different wgmma");
     p.a = a;
     p.b = b;
     p.accumulate = accumulate;
     p.group = f->wgmma_groups;
-    p.run = run_product<N>;
+    p.run = run_product<N, B_ROWS>;
     p.d[f->index % WARPGROUP] = d;
+    p.fragments[f->index % WARPGROUP] = fragment;
     if (++g.arrived < WARPGROUP) {
         pause_while(in_generation, &g, g.generation);
         return;
@@ -322,6 +338,8 @@ KT_DEV void mbar_wait(u64* bar, u32 parity) {
     kt::wait_phase(bar, parity);
 }
 
+KT_DEV void async_fence() {}
+
 KT_DEV void tma_load_2d(void* shared, const TensorMap* map, int x, int y, u64* bar) {
     kt::start_load(shared, map, x, y, bar);
 }
@@ -343,7 +361,17 @@ KT_DEV WgDesc wg_step(WgDesc tile, int k) {
     return tile + k * 32;
 }
 
+KT_DEV WgDesc wg_step_rows(WgDesc tile, int k) {
+    return tile + k * 16 * 128;
+}
+
 KT_DEV void wg_fence() {}
+
+template <int N>
+KT_DEV void wg_pin(float (&)[N]) {}
+
+template <int N>
+KT_DEV void wg_pin(u32 (&)[N][4]) {}
 
 KT_DEV void wg_commit() {
     kt::commit_products();
@@ -355,15 +383,19 @@ KT_DEV void wg_wait() {
 }
 
 KT_DEV void wgmma_m64n64k16(float (&d)[32], WgDesc a, WgDesc b, int accumulate) {
-    kt::multiply<64>(d, a, b, accumulate);
+    kt::multiply<64>(d, a, nullptr, b, accumulate);
+}
+
+KT_DEV void wgmma_m64n64k16_rows(float (&d)[32], const u32 (&a)[4], WgDesc b, int accumulate) {
+    kt::multiply<64, true>(d, nullptr, a, b, accumulate);
 }
 
 KT_DEV void wgmma_m64n128k16(float (&d)[64], WgDesc a, WgDesc b, int accumulate) {
-    kt::multiply<128>(d, a, b, accumulate);
+    kt::multiply<128>(d, a, nullptr, b, accumulate);
 }
 
 KT_DEV void wgmma_m64n256k16(float (&d)[128], WgDesc a, WgDesc b, int accumulate) {
-    kt::multiply<256>(d, a, b, accumulate);
+    kt::multiply<256>(d, a, nullptr, b, accumulate);
 }
 
 template <int N>

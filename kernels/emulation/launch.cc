@@ -6,6 +6,7 @@
 #include "../kt_hopper.h"
 
 #include "../attention.cu"
+#include "../attention_sm90.cu"
 #include "../embed.cu"
 #include "../gather.cu"
 #include "../gemm.cu"
@@ -24,6 +25,7 @@ KT_EXPORT(top_k);
 
 KT_EXPORT(attention_32);
 KT_EXPORT(attention_64);
+KT_EXPORT(attention90_64);
 
 KT_EXPORT(gemm_bias_64x64);
 KT_EXPORT(gemm_gelu_64x64);

@@ -11,7 +11,7 @@ mod shape;
 mod stages;
 #[cfg(all(test, feature = "emulated"))]
 mod tests;
-mod timed;
+pub mod timed;
 mod tune;
 mod work;
 

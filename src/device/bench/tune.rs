@@ -96,7 +96,7 @@ fn time(
 /// For each shape the fastest, over all numbers of rows together: a batch's time is in its full ones. Shapes keep what they have
 /// where nothing is faster by more than noise; the chip's default stays.
 fn choose(candidates: &[Candidate], present: &ChipTiles, capability: (u32, u32)) -> ChipTiles {
-    let mut chosen = ChipTiles { capability, tile: present.tile.clone(), layer: Vec::new() };
+    let mut chosen = ChipTiles { capability, layer: Vec::new(), ..present.clone() };
     let shapes: BTreeSet<(usize, usize)> = candidates.iter().map(|c| (c.columns, c.depth)).collect();
     for (columns, depth) in shapes {
         let own = || candidates.iter().filter(|c| (c.columns, c.depth) == (columns, depth));
@@ -155,7 +155,12 @@ mod tests {
     #[test]
     fn a_shape_gets_the_fastest_kernel_unless_the_gain_is_noise() {
         let other = LayerTile { columns: 8, depth: 96, tile: "mma 64x64".into() };
-        let present = ChipTiles { capability: (9, 0), tile: "wgmma 128x256".into(), layer: vec![other.clone()] };
+        let present = ChipTiles {
+            capability: (9, 0),
+            tile: "wgmma 128x256".into(),
+            attention_long_tokens: Some(300),
+            layer: vec![other.clone()],
+        };
         let candidates = [
             candidate((1024, 1024), "wgmma 128x256", 10.0),
             candidate((1024, 1024), "wgmma 128x128", 9.0),
@@ -166,13 +171,14 @@ mod tests {
         ];
         let chosen = choose(&candidates, &present, (9, 0));
         let own = LayerTile { columns: 1024, depth: 1024, tile: "wgmma 128x128".into() };
-        assert_eq!((chosen.tile.as_str(), chosen.layer), ("wgmma 128x256", vec![own, other]));
+        assert_eq!((chosen.tile.as_str(), chosen.attention_long_tokens), ("wgmma 128x256", Some(300)));
+        assert_eq!(chosen.layer, [own, other]);
     }
 
     #[test]
     fn a_proposal_is_a_row_of_the_table() {
         let layer = vec![LayerTile { columns: 1024, depth: 4096, tile: "mma 64x64".into() }];
-        let row = ChipTiles { capability: (8, 9), tile: "mma 128x128".into(), layer };
+        let row = ChipTiles { capability: (8, 9), tile: "mma 128x128".into(), attention_long_tokens: None, layer };
         let text = toml::to_string(&Table { chip: vec![row.clone()] }).unwrap();
         assert_eq!(toml::from_str::<Table>(&text).unwrap().chip, [row]);
     }

@@ -3,11 +3,9 @@
 use std::ops::Range;
 
 use super::super::PackedBatch;
+use super::kernels::{Blocks, query_blocks};
 use super::runtime::View;
 use crate::model::weights::ModelConfig;
-
-/// Query rows that a block of the attention kernel takes.
-const TILE_ROWS: usize = 64;
 
 /// The array, and where in it each part lies.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -20,8 +18,9 @@ pub struct Indices {
     places: Range<usize>,
     starts: Range<usize>,
     firsts: Range<usize>,
-    tiles: Range<usize>,
-    first_tiles: Range<usize>,
+    short: Range<usize>,
+    long: Range<usize>,
+    first_blocks: Range<usize>,
 }
 
 /// The parts in a device's memory.
@@ -35,14 +34,16 @@ pub struct Placed {
     pub starts: View,
     /// 0, 1, 2, ...: where each sequence begins where only its first row is kept.
     pub firsts: View,
-    /// (sequence, first query row) of each block of attention.
-    pub tiles: View,
-    /// The same for one query a sequence.
-    pub first_tiles: View,
+    /// Blocks of attention: of short sequences, and of long ones.
+    pub short: Blocks,
+    pub long: Blocks,
+    /// For one query a sequence: all are short, as a long one's block would be nearly empty.
+    pub first_blocks: Blocks,
 }
 
 impl Indices {
-    pub fn new(batch: &PackedBatch, config: &ModelConfig) -> Self {
+    /// Sequences of `long_from` tokens and more are long.
+    pub fn new(batch: &PackedBatch, config: &ModelConfig, long_from: usize) -> Self {
         let sequences = batch.starts.len() - 1;
         let mut all = Indices { tokens: batch.tokens.len(), sequences, ..Indices::default() };
         all.ids = all.push(batch.tokens.iter().copied());
@@ -51,9 +52,10 @@ impl Indices {
         all.places = all.push(lengths().flat_map(|n| (0..n).map(|i| (config.first_position() + i) as u32)));
         all.starts = all.push(batch.starts.iter().map(|s| *s as u32));
         all.firsts = all.push(0..=sequences as u32);
-        let tiles = lengths().enumerate().flat_map(|(s, n)| (0..n).step_by(TILE_ROWS).map(move |row| (s, row)));
-        all.tiles = all.push(tiles.flat_map(|(s, row)| [s as u32, row as u32]));
-        all.first_tiles = all.push((0..sequences as u32).flat_map(|s| [s, 0]));
+        let [short, long] = query_blocks(lengths(), long_from);
+        all.short = all.push(short.into_iter());
+        all.long = all.push(long.into_iter());
+        all.first_blocks = all.push((0..sequences as u32).flat_map(|s| [s, 0]));
         all
     }
 
@@ -61,11 +63,6 @@ impl Indices {
         let from = self.values.len();
         self.values.extend(values);
         from..self.values.len()
-    }
-
-    /// Blocks of attention a head.
-    pub fn tiles(&self) -> usize {
-        self.tiles.len() / 2
     }
 
     /// Writes the array as the device reads it: 4 bytes a value.
@@ -78,14 +75,16 @@ impl Indices {
     /// The parts of an array that lies at `memory`.
     pub fn placed(&self, memory: View) -> Placed {
         let part = |range: &Range<usize>| memory.part(range.start * 4, range.len() * 4);
+        let blocks = |range: &Range<usize>| Blocks { list: part(range), count: range.len() / 2 };
         Placed {
             ids: part(&self.ids),
             segments: part(&self.segments),
             places: part(&self.places),
             starts: part(&self.starts),
             firsts: part(&self.firsts),
-            tiles: part(&self.tiles),
-            first_tiles: part(&self.first_tiles),
+            short: blocks(&self.short),
+            long: blocks(&self.long),
+            first_blocks: blocks(&self.first_blocks),
         }
     }
 }
@@ -111,16 +110,28 @@ mod tests {
     }
 
     #[test]
-    fn places_begin_anew_and_tiles_cover_every_query_once() {
+    fn places_begin_anew_and_blocks_cover_every_query_once() {
         let starts = vec![0, 1, 66, 130];
         let batch = PackedBatch { tokens: vec![3; 130], types: vec![0; 130], starts };
-        let indices = Indices::new(&batch, &config());
+        let indices = Indices::new(&batch, &config(), usize::MAX);
         let part = |r: &Range<usize>| indices.values[r.clone()].to_vec();
         // The filler is 1: the first place is 2.
         assert_eq!(part(&indices.places)[..4], [2, 2, 3, 4]);
         assert_eq!(part(&indices.places)[66..68], [2, 3]);
-        assert_eq!(part(&indices.tiles), [0, 0, 1, 0, 1, 64, 2, 0]);
-        assert_eq!((indices.tiles(), part(&indices.firsts)), (4, vec![0, 1, 2, 3]));
-        assert_eq!(part(&indices.first_tiles), [0, 0, 1, 0, 2, 0]);
+        assert_eq!((part(&indices.short), part(&indices.long)), (vec![0, 0, 1, 0, 1, 64, 2, 0], vec![]));
+        assert_eq!(part(&indices.firsts), [0, 1, 2, 3]);
+        assert_eq!(part(&indices.first_blocks), [0, 0, 1, 0, 2, 0]);
+    }
+
+    #[test]
+    fn long_sequences_have_blocks_of_128_queries_and_a_list_of_their_own() {
+        let starts = vec![0, 128, 257, 384, 512];
+        let batch = PackedBatch { tokens: vec![3; 512], types: vec![0; 512], starts };
+        let indices = Indices::new(&batch, &config(), 128);
+        let part = |r: &Range<usize>| indices.values[r.clone()].to_vec();
+        assert_eq!(part(&indices.short), [2, 0, 2, 64]);
+        assert_eq!(part(&indices.long), [0, 0, 1, 0, 1, 128, 3, 0]);
+        let placed = indices.placed(View { address: 256, bytes: indices.values.len() * 4 });
+        assert_eq!((placed.short.count, placed.long.count, placed.first_blocks.count), (2, 4, 4));
     }
 }

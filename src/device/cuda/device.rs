@@ -115,7 +115,8 @@ impl Device for CudaDevice {
         let model = self.model(model)?;
         let config = &model.config;
         batch.check(config)?;
-        let indices = Indices::new(batch, config);
+        let long_from = ChipTiles::of(self.runtime.chip()).long_from(config.hidden / config.heads);
+        let indices = Indices::new(batch, config, long_from);
         let need = Shape { tokens: indices.tokens, hidden: config.hidden, intermediate: config.intermediate };
         let size = Size {
             index_values: indices.values.len(),

@@ -212,7 +212,7 @@ impl Runtime for Driver {
     fn tensor_map(&self, matrix: &Tiled) -> Result<TensorMap> {
         let mut map = MaybeUninit::<sys::CUtensorMap>::uninit();
         let sizes = [matrix.columns as u64, matrix.rows as u64];
-        let (strides, boxes, steps) = ([matrix.columns as u64 * 2], [BOX_COLUMNS, matrix.box_rows], [1, 1]);
+        let (strides, boxes, steps) = ([matrix.stride as u64 * 2], [BOX_COLUMNS, matrix.box_rows], [1, 1]);
         // SAFETY: the arrays have the lengths that two dimensions need; the address is of device memory.
         let status = unsafe {
             sys::cuTensorMapEncodeTiled(

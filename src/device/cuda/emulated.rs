@@ -222,8 +222,8 @@ impl Runtime for Emulation {
     fn tensor_map(&self, matrix: &Tiled) -> Result<TensorMap> {
         let make: Symbol<MapFn> = self.symbol("kt_tensor_map")?;
         let mut map = TensorMap([0; 128]);
-        let Tiled { address, rows, columns, box_rows } = *matrix;
-        let (base, row_bytes) = (address as *const c_void, columns as u64 * 2);
+        let Tiled { address, rows, columns, stride, box_rows } = *matrix;
+        let (base, row_bytes) = (address as *const c_void, stride as u64 * 2);
         // SAFETY: the map has the size and alignment that the function writes.
         unsafe { make(map.0.as_mut_ptr().cast(), base, rows as u64, columns as u64, row_bytes, box_rows, 64) };
         Ok(map)

@@ -8,12 +8,16 @@ use std::sync::{Arc, LazyLock};
 
 use serde::Deserialize;
 
+use super::super::bench::timed::Timed;
 use super::super::cpu::CpuDevice;
 use super::super::{Device, DeviceInfo, Groups, Head, Matrix, ModelId, PackedBatch, TopK};
 use super::device::CudaDevice;
 use super::emulated::{Emulation, Schedule};
+use super::runtime::Runtime;
 use super::self_check;
+use super::tiles::ChipTiles;
 use crate::error::{Class, Result};
+use crate::model::registry::Pooling;
 use crate::model::weights::{Tensor, Weights, fixture};
 use crate::model::{ModelFolder, resolve};
 
@@ -216,6 +220,54 @@ fn neither_the_order_of_warps_nor_late_copies_change_a_bit() {
         let calm = run(0, false);
         assert!([(1, false), (2, true), (3, true)].iter().all(|(seed, late)| run(*seed, *late) == calm));
     }
+}
+
+fn random_tokens(lengths: &[usize]) -> Vec<Vec<u32>> {
+    lengths.iter().map(|n| (0..*n).map(|i| (2 + (i * 31 + n) % 48) as u32).collect()).collect()
+}
+
+/// On 9.0 the long sequences of a batch have a kernel of their own, by their own length.
+#[test]
+fn a_batch_of_long_and_short_sequences_gives_each_the_bits_that_it_has_alone() {
+    let weights = self_check::model(64, Pooling::Mean);
+    let from = ChipTiles::of(emulation((9, 0)).chip()).long_from(64);
+    let sequences = random_tokens(&[from, 7, from - 1, 300, 64]);
+    for (seed, late) in [(0, false), (3, true)] {
+        let device = device((9, 0), Schedule { seed, late });
+        let model = device.load(&weights, Head::Embed).unwrap();
+        let all = device.forward(model, &pack(&sequences)).unwrap();
+        let backwards = device.forward(model, &pack(sequences.iter().rev())).unwrap();
+        let row = |m: &Matrix, i: usize| m.values[i * m.columns..(i + 1) * m.columns].to_vec();
+        for (i, sequence) in sequences.iter().enumerate() {
+            let alone = device.forward(model, &pack([sequence])).unwrap();
+            assert!(
+                row(&all, i) == alone.values && row(&backwards, 4 - i) == alone.values,
+                "{} tokens",
+                sequence.len()
+            );
+        }
+    }
+}
+
+#[test]
+fn each_kernel_for_attention_is_launched_where_a_batch_has_its_kind() {
+    let modules = |capability, dim, lengths: &[usize]| {
+        let timed = Arc::new(Timed::new(Arc::new(emulation(capability)), 1));
+        let device = CudaDevice::new("emulated", timed.clone());
+        let model = device.load(&self_check::model(dim, Pooling::Mean), Head::Embed).unwrap();
+        timed.take();
+        device.forward(model, &pack(&random_tokens(lengths))).unwrap();
+        let mut modules: Vec<&str> = timed.take().iter().map(|t| t.module).collect();
+        modules.retain(|m| m.starts_with("attention"));
+        modules
+    };
+    let (short, long) = ("attention", "attention_sm90");
+    // Two layers.
+    assert_eq!(modules((9, 0), 64, &[300, 7]), [short, long, short, long]);
+    assert_eq!(modules((9, 0), 64, &[300]), [long; 2]);
+    assert_eq!(modules((9, 0), 64, &[65, 7]), [short; 2]);
+    assert_eq!(modules((9, 0), 32, &[300, 7]), [short; 2]);
+    assert_eq!(modules((8, 0), 64, &[300, 7]), [short; 2]);
 }
 
 /// With late copies and launches nothing happens before it is waited for: what a batch left too early in its slot, or read

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::batch::{Indices, Placed};
-use super::kernels::{Attention, Epilogue, HALF, gather, pool};
+use super::kernels::{Attention, Blocks, Epilogue, HALF, gather, pool};
 use super::model::{Layer, Model, Project, ReadOff};
 use super::runtime::{Buffer, Mark, Runtime, View};
 use super::slot::Slot;
@@ -76,7 +76,6 @@ pub fn start(
         placed: slot.put(indices)?,
         tokens: indices.tokens,
         sequences: indices.sequences,
-        blocks: indices.tiles(),
         hidden: memory.hidden.view(),
         narrow: memory.narrow.view(),
         wide: memory.wide.view(),
@@ -93,7 +92,6 @@ struct Pass<'a> {
     placed: Placed,
     tokens: usize,
     sequences: usize,
-    blocks: usize,
     hidden: View,
     narrow: View,
     wide: View,
@@ -139,8 +137,8 @@ impl Pass<'_> {
             out_stride: h,
             q_starts: placed.starts,
             starts: placed.starts,
-            tiles: placed.tiles,
-            blocks: self.blocks,
+            short: placed.short,
+            long: placed.long,
             queries: self.tokens,
             ..self.shape()
         };
@@ -169,8 +167,7 @@ impl Pass<'_> {
             out_stride: h,
             q_starts: placed.firsts,
             starts: placed.starts,
-            tiles: placed.first_tiles,
-            blocks: rows,
+            short: placed.first_blocks,
             queries: rows,
             ..self.shape()
         };
@@ -202,8 +199,8 @@ impl Pass<'_> {
             out_stride: 0,
             q_starts: self.placed.starts,
             starts: self.placed.starts,
-            tiles: self.placed.tiles,
-            blocks: 0,
+            short: self.placed.short,
+            long: Blocks { count: 0, ..self.placed.long },
             queries: 0,
             heads: config.heads,
             dim: config.hidden / config.heads,

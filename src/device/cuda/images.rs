@@ -34,6 +34,7 @@ macro_rules! module {
 
 const MODULES: &[Module] = &[
     module!("attention"),
+    Module { name: "attention_sm90", cubins: &[((9, 0), image!("attention_sm90", "sm_90a.cubin"))], ptx: None },
     module!("embed"),
     module!("gather"),
     module!("gemm"),

@@ -52,6 +52,24 @@ pub struct Norm {
     pub epsilon: f32,
 }
 
+/// Blocks of queries of one of the two kernels for attention: (sequence, first row in it) each.
+#[derive(Debug, Clone, Copy)]
+pub struct Blocks {
+    pub list: View,
+    pub count: usize,
+}
+
+/// The blocks of sequences that have so many queries each: of those below `long_from` tokens, and of the others. By a sequence's
+/// own length alone, so that its bits do not depend on its batch.
+pub fn query_blocks(lengths: impl Iterator<Item = usize> + Clone, long_from: usize) -> [Vec<u32>; 2] {
+    let of = |long: bool, rows: usize| {
+        let chosen = lengths.clone().enumerate().filter(move |(_, n)| (*n >= long_from) == long);
+        let blocks = chosen.flat_map(move |(s, n)| (0..n).step_by(rows).map(move |row| [s as u32, row as u32]));
+        blocks.flatten().collect()
+    };
+    [of(false, Attention::SHORT_ROWS), of(true, Attention::LONG_ROWS)]
+}
+
 /// Where attention reads and writes: strides in values between tokens.
 #[derive(Debug, Clone, Copy)]
 pub struct Attention {
@@ -65,8 +83,9 @@ pub struct Attention {
     /// Where each sequence's queries and keys begin.
     pub q_starts: View,
     pub starts: View,
-    pub tiles: View,
-    pub blocks: usize,
+    /// Of the short sequences, and of the long ones.
+    pub short: Blocks,
+    pub long: Blocks,
     pub heads: usize,
     pub dim: usize,
     pub queries: usize,
@@ -102,7 +121,8 @@ impl Linear {
         let columns = bias.len();
         let weight = Buffer::filled(runtime, weight)?;
         let bytes: Vec<u8> = bias.iter().flat_map(|b| b.to_ne_bytes()).collect();
-        let matrix = |box_rows| Tiled { address: weight.view().address, rows: columns, columns: depth, box_rows };
+        let matrix =
+            |box_rows| Tiled { address: weight.view().address, rows: columns, columns: depth, stride: depth, box_rows };
         let map = tile.boxes.map(|boxes| runtime.tensor_map(&matrix(boxes.w))).transpose()?.map(Box::new);
         Ok(Linear { bias: Buffer::filled(runtime, &bytes)?, weight, columns, depth, tile, map })
     }
@@ -127,7 +147,8 @@ impl Linear {
             None => args.address(a.holds(rows * depth, HALF)).address(self.weight.view().address),
             Some(map) => {
                 let boxes = tile.boxes.expect("a tile with a map has boxes");
-                let matrix = Tiled { address: a.holds(rows * depth, HALF), rows, columns: depth, box_rows: boxes.a };
+                let address = a.holds(rows * depth, HALF);
+                let matrix = Tiled { address, rows, columns: depth, stride: depth, box_rows: boxes.a };
                 args.map(&runtime.tensor_map(&matrix)?).map(map)
             }
         };
@@ -254,34 +275,70 @@ impl ScoreHead {
 }
 
 impl Attention {
-    const QUERY_ROWS: usize = 64;
+    /// Query rows of a block: of `kernels/attention.cu`, and of `kernels/attention_sm90.cu`.
+    const SHORT_ROWS: usize = 64;
+    const LONG_ROWS: usize = 128;
+    /// Rows of a box of the latter: of queries, keys or values.
+    const BOX_ROWS: u32 = 64;
 
+    /// Short sequences and long ones, a launch each, where there are any.
     pub fn apply(&self, runtime: &dyn Runtime) -> Result<()> {
-        let Attention { heads, dim, blocks, .. } = *self;
-        let launch = Launch {
-            module: "attention",
-            kernel: format!("attention_{dim}"),
-            grid: [u32::try_from(blocks).expect("fewer blocks than 2^32"), heads as u32],
-            block: 128,
-            shared_bytes: (5 * Self::QUERY_ROWS * dim * HALF) as u32,
-        };
-        let width = heads * dim;
-        let spread = |rows: usize, stride: usize| (rows.max(1) - 1) * stride + width;
-        let scale = std::f64::consts::LOG2_E / (dim as f64).sqrt();
-        let mut args = Args::default()
-            .address(self.out.holds(spread(self.queries, self.out_stride), HALF))
-            .address(self.q.holds(spread(self.queries, self.q_stride), HALF))
-            .address(self.k.holds(spread(self.keys, self.kv_stride), HALF))
-            .address(self.v.holds(spread(self.keys, self.kv_stride), HALF))
-            .count(self.q_stride)
-            .count(self.kv_stride)
-            .count(self.out_stride)
+        let Attention { dim, q_stride, kv_stride, .. } = *self;
+        if self.short.count > 0 {
+            let launch = Launch {
+                module: "attention",
+                kernel: format!("attention_{dim}"),
+                grid: self.grid(self.short),
+                block: 128,
+                shared_bytes: (5 * Self::SHORT_ROWS * dim * HALF) as u32,
+            };
+            let args = self.out().address(self.holds(self.q, self.queries, q_stride));
+            let args = args.address(self.holds(self.k, self.keys, kv_stride));
+            let args = args.address(self.holds(self.v, self.keys, kv_stride)).count(q_stride).count(kv_stride);
+            // SAFETY: all sizes are checked; the starts are of the batch whose rows these are.
+            unsafe { runtime.launch(&launch, &mut self.sequences(args, self.short))? };
+        }
+        if self.long.count > 0 {
+            let launch = Launch {
+                module: "attention_sm90",
+                kernel: format!("attention90_{dim}"),
+                grid: self.grid(self.long),
+                block: 256,
+                shared_bytes: 83_088,
+            };
+            let map = |view: View, rows, stride| {
+                let (address, columns) = (self.holds(view, rows, stride), self.heads * dim);
+                runtime.tensor_map(&Tiled { address, rows, columns, stride, box_rows: Self::BOX_ROWS })
+            };
+            let args = self.out().map(&map(self.q, self.queries, q_stride)?);
+            let args = args.map(&map(self.k, self.keys, kv_stride)?).map(&map(self.v, self.keys, kv_stride)?);
+            // SAFETY: as above.
+            unsafe { runtime.launch(&launch, &mut self.sequences(args, self.long))? };
+        }
+        Ok(())
+    }
+
+    fn grid(&self, blocks: Blocks) -> [u32; 2] {
+        [u32::try_from(blocks.count).expect("fewer blocks than 2^32"), self.heads as u32]
+    }
+
+    /// The address of rows of all heads.
+    fn holds(&self, view: View, rows: usize, stride: usize) -> u64 {
+        view.holds((rows.max(1) - 1) * stride + self.heads * self.dim, HALF)
+    }
+
+    fn out(&self) -> Args {
+        Args::default().address(self.holds(self.out, self.queries, self.out_stride))
+    }
+
+    /// The arguments behind the operands, which both kernels have.
+    fn sequences(&self, args: Args, blocks: Blocks) -> Args {
+        let scale = std::f64::consts::LOG2_E / (self.dim as f64).sqrt();
+        args.count(self.out_stride)
             .address(self.q_starts.holds(self.sequences + 1, WORD))
             .address(self.starts.holds(self.sequences + 1, WORD))
-            .address(self.tiles.holds(blocks * 2, WORD))
+            .address(blocks.list.holds(blocks.count * 2, WORD))
             .count(0)
-            .float(scale as f32);
-        // SAFETY: all sizes are checked here; the starts are of the batch whose rows these are.
-        unsafe { runtime.launch(&launch, &mut args) }
+            .float(scale as f32)
     }
 }

@@ -81,12 +81,13 @@ pub struct Launch {
     pub shared_bytes: u32,
 }
 
-/// A matrix in memory, read in boxes of `box_rows` rows by 64 columns.
+/// A matrix in memory, read in boxes of `box_rows` rows by 64 columns. Rows begin `stride` values apart, a multiple of 8.
 #[derive(Debug, Clone, Copy)]
 pub struct Tiled {
     pub address: u64,
     pub rows: usize,
     pub columns: usize,
+    pub stride: usize,
     pub box_rows: u32,
 }
 

@@ -12,11 +12,11 @@ use crate::model::weights::{ModelConfig, Weights};
 
 /// Two layers in bf16 are off by 0.01 to 0.02 of a vector's length (what PyTorch's own are).
 const MOST_OFF: f32 = 0.05;
-/// On both sides of the tiles' edges.
+/// On both sides of the tiles' edges; the last is long for attention on every chip that makes the difference.
 const LENGTHS: [usize; 6] = [1, 7, 64, 65, 130, 300];
 
 /// The model has heads of so many values; with `head` and `pooling` every kernel of a forward pass runs.
-fn model(dim: usize, pooling: Pooling) -> Weights {
+pub fn model(dim: usize, pooling: Pooling) -> Weights {
     let config = ModelConfig {
         architecture: Architecture::XlmRoberta,
         vocab: 50,

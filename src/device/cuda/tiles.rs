@@ -1,5 +1,6 @@
 //! Which kernel multiplies: by chip and by the layer's shape, never by the number of rows, so that a row's bits do not
-//! depend on its batch. The choice is a committed table, `kernels/tiles.toml`.
+//! depend on its batch. Which kernel attends to a sequence: by chip and by the sequence's length. The choices are a committed
+//! table, `kernels/tiles.toml`.
 
 use std::sync::LazyLock;
 
@@ -72,6 +73,10 @@ pub const TILES: &[Tile] = &[
     mma("mma 64x64", 64, 64, 128, 65_536),
 ];
 
+/// What the kernel for attention of long sequences runs on, and the values of a head that it takes.
+const LONG_ATTENTION_CHIP: (u32, u32) = (9, 0);
+const LONG_ATTENTION_DIM: usize = 64;
+
 /// The table.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -87,6 +92,9 @@ pub struct ChipTiles {
     pub capability: (u32, u32),
     /// The tile of every layer that is not named.
     pub tile: String,
+    /// Sequences of at least so many tokens have their attention in `kernels/attention_sm90.cu`, where heads fit it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attention_long_tokens: Option<usize>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layer: Vec<LayerTile>,
 }
@@ -123,7 +131,13 @@ impl ChipTiles {
     }
 
     fn runs_on(&self, chip: &Chip) -> bool {
-        self.tiles().all(|t| t.runs_on(chip))
+        let attends = self.attention_long_tokens.is_none() || chip.capability == LONG_ATTENTION_CHIP;
+        attends && self.tiles().all(|t| t.runs_on(chip))
+    }
+
+    /// Tokens from which on a sequence is long for attention in heads of so many values; none is where there is no kernel.
+    pub fn long_from(&self, dim: usize) -> usize {
+        self.attention_long_tokens.filter(|_| dim == LONG_ATTENTION_DIM).unwrap_or(usize::MAX)
     }
 
     fn tiles(&self) -> impl Iterator<Item = Tile> {
@@ -140,7 +154,8 @@ impl ChipTiles {
     /// Names the arithmetic: part of a model's hash.
     pub fn plan(&self) -> String {
         let layers = self.layer.iter().map(|l| format!(",{}x{}={}", l.columns, l.depth, l.tile));
-        format!("{}{}", self.tile, layers.collect::<String>()).replace(' ', "-")
+        let long = self.attention_long_tokens.map(|n| format!(",attention-from-{n}=wgmma")).unwrap_or_default();
+        format!("{}{}{long}", self.tile, layers.collect::<String>()).replace(' ', "-")
     }
 }
 
@@ -181,6 +196,18 @@ mod tests {
             assert!(row.runs_on(&chip(capability)), "{capability:?}: {row:?}");
         }
         assert_eq!(ChipTiles::of(&chip((8, 6))).capability, (8, 0));
+    }
+
+    #[test]
+    fn attention_of_long_sequences_is_the_chips_choice_and_part_of_its_name() {
+        let hopper = ChipTiles::of(&chip((9, 0)));
+        let from = hopper.attention_long_tokens.unwrap();
+        assert_eq!((hopper.long_from(64), hopper.long_from(32)), (from, usize::MAX));
+        assert!(hopper.plan().ends_with(&format!(",attention-from-{from}=wgmma")), "{}", hopper.plan());
+        for other in [(8, 0), (8, 9), (10, 0)] {
+            let row = ChipTiles::of(&chip(other));
+            assert!(row.long_from(64) == usize::MAX && !row.plan().contains("attention"), "{row:?}");
+        }
     }
 
     #[test]

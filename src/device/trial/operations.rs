@@ -5,16 +5,15 @@ use std::sync::Arc;
 use safetensors::Dtype;
 use serde_json::Value;
 
-use super::super::cuda::kernels::{Attention, Embedding, Epilogue, HALF, Linear, Norm, ScoreHead, WORD, gather, pool};
+use super::super::cuda::kernels::{
+    Attention, Blocks, Embedding, Epilogue, HALF, Linear, Norm, ScoreHead, WORD, gather, pool, query_blocks,
+};
 use super::super::cuda::runtime::{Buffer, Runtime, View};
-use super::super::cuda::tiles::TILES;
+use super::super::cuda::tiles::{ChipTiles, TILES};
 use super::super::cuda::top_k;
 use super::super::{Groups, Matrix};
 use super::file::{Operands, Results};
 use crate::error::{Error, Result};
-
-/// Query rows of a block of attention.
-const TILE_ROWS: usize = 64;
 
 pub struct Case<'a> {
     pub runtime: &'a Arc<dyn Runtime>,
@@ -157,11 +156,10 @@ impl Case<'_> {
                 Some(*at)
             }))
             .collect();
-        let tile = |(s, n): (usize, &usize)| {
-            (0..*n).step_by(TILE_ROWS).flat_map(|row| [s as u32, row as u32]).collect::<Vec<_>>()
-        };
-        let tiles: Vec<u32> = lengths.iter().enumerate().flat_map(tile).collect();
-        let (starts, tile_words) = (self.words(&starts)?, self.words(&tiles)?);
+        let long_from = ChipTiles::of(self.runtime.chip()).long_from(hidden / heads);
+        let [short, long] = query_blocks(lengths.iter().copied(), long_from);
+        let (starts, short, long) = (self.words(&starts)?, self.words(&short)?, self.words(&long)?);
+        let blocks = |list: &Buffer| Blocks { list: list.view(), count: list.view().bytes / (2 * WORD) };
         let out = self.out(tokens * hidden, HALF)?;
         let part = |i: usize| -> View { qkv.view().from(i * hidden * HALF) };
         let attention = Attention {
@@ -174,8 +172,8 @@ impl Case<'_> {
             out_stride: hidden,
             q_starts: starts.view(),
             starts: starts.view(),
-            tiles: tile_words.view(),
-            blocks: tiles.len() / 2,
+            short: blocks(&short),
+            long: blocks(&long),
             heads,
             dim: hidden / heads,
             queries: tokens,

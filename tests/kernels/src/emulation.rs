@@ -106,7 +106,7 @@ impl Emulation {
     }
 
     /// Describes a row-major bf16 matrix to TMA, which loads it in boxes of `box_rows` rows and 64 columns.
-    pub fn tensor_map(&self, matrix: &Buffer<bf16>, rows: usize, columns: usize, box_rows: u32) -> TensorMap {
+    pub fn tensor_map(&self, matrix: &Matrix, box_rows: u32) -> TensorMap {
         let mut slot = Slot([0; 128]);
         // SAFETY: the slot has the size and the alignment of a tensor map.
         unsafe {
@@ -114,16 +114,25 @@ impl Emulation {
                 self.library.get(b"kt_tensor_map\0").expect("the library has no kt_tensor_map");
             encode(
                 slot.0.as_mut_ptr().cast(),
-                matrix.pointer().cast(),
-                rows as u64,
-                columns as u64,
-                (columns * size_of::<bf16>()) as u64,
+                matrix.values.pointer().wrapping_add(matrix.first).cast(),
+                matrix.rows as u64,
+                matrix.columns as u64,
+                (matrix.stride * size_of::<bf16>()) as u64,
                 box_rows,
                 64,
             );
         }
         TensorMap(slot)
     }
+}
+
+/// A matrix in a buffer: where it begins, and how many values lie between its rows.
+pub struct Matrix<'a> {
+    pub values: &'a Buffer<bf16>,
+    pub first: usize,
+    pub rows: usize,
+    pub columns: usize,
+    pub stride: usize,
 }
 
 /// 128 opaque bytes, as of a `CUtensorMap`.

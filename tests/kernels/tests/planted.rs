@@ -75,6 +75,19 @@ const PLANTED: &[(u32, Shows, &str)] = &[
     (49, Plainly, "gemm90_bias_128x128/any_grid"),
     (50, Plainly, "gemm90_bias_128x128/sizes"),
     (51, Plainly, "gemm90_bias_128x128/schedules"),
+    (60, Plainly, "attention90_64/lengths"),
+    (61, Plainly, "attention90_64/schedules"),
+    (61, AsRace, "attention90_64/schedules"),
+    (62, Plainly, "attention90_64/schedules"),
+    (63, Plainly, "attention90_64/spoiled_neighbour"),
+    (64, Plainly, "attention90_64/schedules"),
+    (64, AsRace, "attention90_64/schedules"),
+    (65, Plainly, "attention90_64/causal_lengths"),
+    (66, Plainly, "attention90_64/causal_lengths"),
+    (67, Plainly, "attention90_64/mix"),
+    (67, AsRace, "attention90_64/mix"),
+    (68, Plainly, "attention90_64/schedules"),
+    (69, Plainly, "attention90_64/schedules"),
 ];
 
 #[test]

@@ -2,15 +2,15 @@
 //! sequence's bits in other company.
 
 use super::{ATTENTION_BAR, Case, Device, EXACT, LENGTHS, Worst, starts};
-use crate::emulation::{Arguments, Schedule, Shape};
+use crate::emulation::{Arguments, Matrix, Schedule, Shape};
 use crate::inputs::Inputs;
 use crate::measure::{same_bits, worst_row};
 use crate::memory::Buffer;
 use crate::reference::{Attention, Heads, attention};
 use half::bf16;
 
-/// Query rows of a block, and keys that it takes at a time.
-const TILE: usize = 64;
+/// Keys that a block takes at a time.
+const KEYS: usize = 64;
 
 /// Elements between rows, beyond those that are used: strides need not be the width.
 const PADDING: usize = 8;
@@ -50,12 +50,13 @@ impl Batch {
 }
 
 pub fn cases(kernel: &str) -> Result<Vec<Case>, String> {
-    let dim = match kernel {
-        "attention_32" => 32,
-        "attention_64" => 64,
-        _ => return Err(format!("{kernel}: no such head dimension")),
+    let (dim, hopper) = match kernel {
+        "attention_32" => (32, false),
+        "attention_64" => (64, false),
+        "attention90_64" => (64, true),
+        _ => return Err(format!("{kernel}: no such kernel of attention")),
     };
-    let kernel = Kernel { name: kernel.to_owned(), dim };
+    let kernel = Kernel { name: kernel.to_owned(), dim, hopper };
     let case = |what: &str, batches: Vec<Batch>| {
         let kernel = kernel.clone();
         Case::new(format!("{}/{what}", kernel.name), ATTENTION_BAR, move |device| {
@@ -94,10 +95,17 @@ pub fn cases(kernel: &str) -> Result<Vec<Case>, String> {
         case("flat", vec![scaled((0.0, 0.0), (0.0, 1.0))]),
         Case::new(format!("{}/schedules", kernel.name), ATTENTION_BAR, move |device| {
             let mut worst = Worst::default();
-            let lengths: &[usize] = if device.small { &[3, 150] } else { &[3, 64, 129, 200] };
-            for schedule in device.schedules(true, false) {
+            // On Hopper as many tiles of keys as wrap around in the rings of four, and not a number behind the first's end.
+            let lengths: &[usize] = match (schedules.hopper, device.small) {
+                (false, false) => &[3, 64, 129, 200],
+                (true, false) => &[129, 3, 420],
+                (false, true) => &[3, 150],
+                (true, true) => &[3, 330],
+            };
+            let spoiled = (schedules.hopper && !device.small).then_some(1);
+            for schedule in device.schedules(true, schedules.hopper) {
                 for causal in [false, true] {
-                    let batch = Batch { heads: 1, causal, ..Batch::of(lengths) };
+                    let batch = Batch { heads: 1, causal, spoiled, ..Batch::of(lengths) };
                     schedules.check(device, &batch, schedule, &mut worst);
                 }
             }
@@ -111,6 +119,8 @@ pub fn cases(kernel: &str) -> Result<Vec<Case>, String> {
 struct Kernel {
     name: String,
     dim: usize,
+    /// Operands come as tensor maps.
+    hopper: bool,
 }
 
 /// Rows of q, and of k and v side by side; both with padding.
@@ -121,6 +131,11 @@ struct Operands {
 }
 
 impl Kernel {
+    /// Query rows of a block.
+    fn queries(&self) -> usize {
+        if self.hopper { 128 } else { 64 }
+    }
+
     fn width(&self, batch: &Batch) -> usize {
         batch.heads * self.dim
     }
@@ -153,30 +168,35 @@ impl Kernel {
         let (query_starts, key_starts) = (starts(queries), starts(&batch.lengths));
         let mut tiles = Vec::new();
         for (sequence, &count) in queries.iter().enumerate() {
-            tiles.extend((0..count).step_by(TILE).flat_map(|first| [sequence as u32, first as u32]));
+            tiles.extend((0..count).step_by(self.queries()).flat_map(|first| [sequence as u32, first as u32]));
         }
         let out = device.output(query_starts[queries.len()] as usize * (width + PADDING));
         let (q, kv) = (device.input(&operands.q), device.input(&operands.kv));
         let (query_starts, key_starts) = (device.input(&query_starts), device.input(&key_starts));
         let tiles_in = device.input(&tiles);
-        let arguments = Arguments::default()
-            .buffer(&out)
-            .buffer(&q)
-            .buffer(&kv)
-            .buffer_from(&kv, width)
-            .int(width + PADDING)
-            .int(2 * width + PADDING)
+        let (q_stride, kv_stride, heads) = (width + PADDING, 2 * width + PADDING, batch.heads as u32);
+        let arguments = Arguments::default().buffer(&out);
+        let (arguments, block, shared_bytes) = if self.hopper {
+            let map = |values, first, rows, stride| {
+                let matrix = Matrix { values, first, rows, columns: width, stride };
+                device.emulation().tensor_map(&matrix, KEYS as u32)
+            };
+            let keys = batch.lengths.iter().sum();
+            let (k, v) = (map(&kv, 0, keys, kv_stride), map(&kv, width, keys, kv_stride));
+            let arguments = arguments.tensor_map(&map(&q, 0, queries.iter().sum(), q_stride));
+            (arguments.tensor_map(&k).tensor_map(&v), 256, 83_088)
+        } else {
+            let arguments = arguments.buffer(&q).buffer(&kv).buffer_from(&kv, width).int(q_stride).int(kv_stride);
+            (arguments, 128, 5 * KEYS * self.dim * 2)
+        };
+        let arguments = arguments
             .int(width + PADDING)
             .buffer(&query_starts)
             .buffer(&key_starts)
             .buffer(&tiles_in)
             .int(usize::from(batch.causal))
             .float((std::f64::consts::LOG2_E / (self.dim as f64).sqrt()) as f32);
-        let shape = Shape {
-            grid: [(tiles.len() / 2) as u32, batch.heads as u32],
-            block: 128,
-            shared_bytes: 5 * TILE * self.dim * 2,
-        };
+        let shape = Shape { grid: [(tiles.len() / 2) as u32, heads], block, shared_bytes };
         device.launch(&self.name, shape, &arguments, schedule);
         out
     }

@@ -2,7 +2,7 @@
 
 use super::tiles::Tile;
 use super::{BF16_BAR, Case, Device, EXACT, Worst};
-use crate::emulation::{Arguments, Schedule};
+use crate::emulation::{Arguments, Matrix, Schedule};
 use crate::inputs::Inputs;
 use crate::measure::{same_bits, worst_row};
 use crate::memory::Buffer;
@@ -173,7 +173,10 @@ impl Gemm {
         let in_place = tile.epilogue == Epilogue::Residual && c.values() == o.residual;
         let arguments = Arguments::default().buffer(c);
         let arguments = if tile.hopper {
-            let map = |matrix, rows, box_rows| device.emulation().tensor_map(matrix, rows, o.depth, box_rows as u32);
+            let map = |values, rows, box_rows| {
+                let matrix = Matrix { values, first: 0, rows, columns: o.depth, stride: o.depth };
+                device.emulation().tensor_map(&matrix, box_rows as u32)
+            };
             arguments.tensor_map(&map(&a, o.rows, tile.rows)).tensor_map(&map(&w, columns, tile.columns))
         } else {
             arguments.buffer(&a).buffer(&w)

@@ -53,7 +53,7 @@ pub fn cases(kernels: &[String]) -> Result<Vec<Case>, String> {
             "score_head" => score_head::cases(),
             "top_k" => top_k::cases(),
             _ if kernel.starts_with("gemm") => gemm::cases(kernel)?,
-            _ if kernel.starts_with("attention_") => attention::cases(kernel)?,
+            _ if kernel.starts_with("attention") => attention::cases(kernel)?,
             _ => return Err(format!("kernel {kernel} has no case")),
         };
         all.extend(cases);
