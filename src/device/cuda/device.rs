@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use super::super::{Device, DeviceInfo, Groups, Head, Matrix, ModelId, PackedBatch, Pending, TopK};
 use super::batch::Indices;
 use super::forward::{Shape, Started, Workspace, start};
+use super::images;
 use super::model::Model;
 use super::runtime::Runtime;
 use super::slot::{Size, Slot};
@@ -94,7 +95,11 @@ impl Device for CudaDevice {
         DeviceInfo {
             name: self.name.clone(),
             detail: format!("{}, {gib} GiB, compute capability {major}.{minor}", chip.name),
-            kernel_plan: format!("cuda-bf16-1-sm_{major}{minor}-{}", ChipTiles::of(chip).plan()),
+            kernel_plan: format!(
+                "cuda-bf16-1-sm_{major}{minor}-{}{}",
+                ChipTiles::of(chip).plan(),
+                images::origin(chip.capability)
+            ),
             computes_f32: false,
             batch_tokens: budget.1,
         }

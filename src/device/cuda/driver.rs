@@ -77,7 +77,7 @@ impl Driver {
                 let image = Image::of(launch.module, self.chip.capability)?;
                 // SAFETY: the image is whole, and ends with a NUL where it is text.
                 let module = unsafe { result::module::load_data(image.bytes().as_ptr().cast()) }
-                    .map_err(|e| failed(&format!("kernels/{} does not load", launch.module), e))?;
+                    .map_err(|e| not_loaded(launch.module, &image, e))?;
                 state.modules.insert(launch.module, module);
                 module
             }
@@ -95,6 +95,20 @@ impl Driver {
         state.functions.insert(launch.kernel.clone(), function);
         Ok(function)
     }
+}
+
+/// Code that the driver takes not.
+fn not_loaded(module: &str, image: &Image, e: DriverError) -> Error {
+    if !image.is_text() {
+        return failed(&format!("kernels/{module} does not load"), e);
+    }
+    let mut version = 0;
+    // SAFETY: the driver writes a number, and leaves it alone where it fails.
+    unsafe { sys::cuDriverGetVersion(&mut version) };
+    let (major, minor) = (version / 1000, version % 1000 / 10);
+    Error::device(format!("no machine code of kernels/{module} is for this chip, and the driver (CUDA {major}.{minor}) compiles it not"))
+        .next("install a newer driver, or NVRTC of CUDA 12 or 13 (libnvrtc.so; MEMSLATE_NVRTC names one); --device cpu needs no GPU")
+        .source(e)
 }
 
 /// For order, not for time.

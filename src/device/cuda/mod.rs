@@ -10,6 +10,7 @@
 //! microseconds a launch of the CPU's time, which runs ahead, and they need shapes that repeat, thus padding.
 
 mod batch;
+mod compile;
 pub mod device;
 mod driver;
 #[cfg(feature = "emulated")]
@@ -20,6 +21,7 @@ mod forward;
 mod images;
 pub mod kernels;
 mod model;
+mod nvrtc;
 mod probe;
 pub mod runtime;
 mod self_check;
