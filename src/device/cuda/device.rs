@@ -91,13 +91,17 @@ impl Device for CudaDevice {
         let chip = self.runtime.chip();
         let (major, minor) = chip.capability;
         let gib = chip.memory_bytes >> 30;
+        let table = ChipTiles::of(chip);
+        // Another version of the library may choose another algorithm.
+        let library = table.names_library().then(|| self.runtime.library()).flatten();
+        let library = library.map_or_else(String::new, |version| format!("-lt{version}"));
         let budget = BUDGETS.iter().find(|(least, _)| gib >= *least).expect("the last takes all");
         DeviceInfo {
             name: self.name.clone(),
             detail: format!("{}, {gib} GiB, compute capability {major}.{minor}", chip.name),
             kernel_plan: format!(
-                "cuda-bf16-1-sm_{major}{minor}-{}{}",
-                ChipTiles::of(chip).plan(),
+                "cuda-bf16-1-sm_{major}{minor}-{}{}{library}",
+                table.plan(),
                 images::origin(chip.capability)
             ),
             computes_f32: false,

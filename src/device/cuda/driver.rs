@@ -9,7 +9,8 @@ use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::{CudaContext, sys};
 
 use super::images::Image;
-use super::runtime::{Args, Chip, Launch, Mark, Runtime, TensorMap, Tiled};
+use super::lt::{self, Lt};
+use super::runtime::{Args, Chip, Launch, Mark, Product, Runtime, TensorMap, Tiled};
 use crate::error::{Error, Result};
 
 /// Dynamic shared memory that a kernel may use without asking.
@@ -36,6 +37,8 @@ struct State {
     /// Events that nobody waits for, to be used again.
     events: Vec<sys::CUevent>,
     staging: *mut c_void,
+    /// The vendor's library, from its first use on, and the memory that it works in.
+    library: Option<(Lt, u64)>,
     modules: HashMap<&'static str, sys::CUmodule>,
     functions: HashMap<String, sys::CUfunction>,
 }
@@ -55,7 +58,7 @@ impl Driver {
             let copies = result::stream::create(result::stream::StreamKind::NonBlocking)?;
             let copied = event()?;
             let (modules, functions) = (HashMap::new(), HashMap::new());
-            Ok(State { stream, copies, copied, events: Vec::new(), staging, modules, functions })
+            Ok(State { stream, copies, copied, events: Vec::new(), staging, library: None, modules, functions })
         };
         let state = make().map_err(|e| failed("the GPU cannot be set up", e))?;
         Ok(Driver { context, chip, state: Mutex::new(state) })
@@ -223,6 +226,26 @@ impl Runtime for Driver {
             .map_err(|e| failed(&format!("{} does not start", launch.kernel), e))
     }
 
+    fn library(&self) -> Option<String> {
+        lt::version()
+    }
+
+    unsafe fn library_product(&self, product: &Product) -> Result<()> {
+        if self.state()?.library.is_none() {
+            let workspace = self.allocate(lt::WORKSPACE_BYTES)?;
+            // SAFETY: the memory stays until the runtime is dropped; the context is bound by `state` before.
+            let opened = unsafe { Lt::new(workspace)? };
+            self.state()?.library = Some((opened, workspace));
+        }
+        let mut state = self.state()?;
+        let stream = state.stream;
+        match &mut state.library {
+            // SAFETY: the caller's.
+            Some((library, _)) => unsafe { library.run(product, stream.cast()) },
+            None => Err(Error::internal("cublasLt was opened just now")),
+        }
+    }
+
     fn tensor_map(&self, matrix: &Tiled) -> Result<TensorMap> {
         let mut map = MaybeUninit::<sys::CUtensorMap>::uninit();
         let sizes = [matrix.columns as u64, matrix.rows as u64];
@@ -316,11 +339,15 @@ impl Runtime for Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        if let Ok(state) = self.state() {
+        if let Ok(mut state) = self.state() {
             // SAFETY: nothing uses them after this; modules go with the context.
             unsafe {
                 let _ = result::stream::synchronize(state.copies);
                 let _ = result::stream::synchronize(state.stream);
+                if let Some((library, workspace)) = state.library.take() {
+                    drop(library);
+                    let _ = result::free_sync(workspace);
+                }
                 let _ = result::free_host(state.staging);
                 for event in state.events.iter().chain([&state.copied]) {
                     let _ = result::event::destroy(*event);

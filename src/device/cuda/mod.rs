@@ -20,6 +20,7 @@ pub mod emulated_tests;
 mod forward;
 mod images;
 pub mod kernels;
+mod lt;
 mod model;
 mod nvrtc;
 mod probe;
