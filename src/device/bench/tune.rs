@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::super::cuda::kernels::{Epilogue, HALF, Linear};
 use super::super::cuda::runtime::{Buffer, Runtime};
-use super::super::cuda::tiles::{ChipTiles, LayerTile, TILES, Table, Tile};
+use super::super::cuda::tiles::{ChipTiles, LayerTile, Table, Tile, available};
 use super::timed::median_seconds;
 use super::work;
 use crate::error::{Context, Result};
@@ -54,8 +54,10 @@ pub fn tune(runtime: &Arc<dyn Runtime>, config: &ModelConfig, seconds: f64) -> R
     let rows: &[usize] = if super::is_small(runtime.chip()) { &FEW_ROWS } else { &ROWS };
     let mut candidates = Vec::new();
     for (columns, depth) in shapes(config) {
-        for tile in TILES.iter().filter(|t| t.runs_on(runtime.chip()) && t.takes(depth)) {
-            candidates.push(time(runtime, *tile, columns, depth, rows, seconds)?);
+        // GELU follows the wide layer's product, and stays ours.
+        let gelu = (columns, depth) == (config.intermediate, config.hidden);
+        for tile in available(&**runtime, depth).filter(|t| !(gelu && t.is_library())) {
+            candidates.push(time(runtime, tile, columns, depth, rows, seconds)?);
         }
     }
     let present = ChipTiles::of(runtime.chip());

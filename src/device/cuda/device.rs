@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use super::super::{Device, DeviceInfo, Groups, Head, Matrix, ModelId, PackedBatch, Pending, TopK};
 use super::batch::Indices;
 use super::forward::{Shape, Started, Workspace, start};
+use super::images;
 use super::model::Model;
 use super::runtime::Runtime;
 use super::slot::{Size, Slot};
@@ -90,11 +91,19 @@ impl Device for CudaDevice {
         let chip = self.runtime.chip();
         let (major, minor) = chip.capability;
         let gib = chip.memory_bytes >> 30;
+        let table = ChipTiles::of(chip);
+        // Another version of the library may choose another algorithm.
+        let library = table.names_library().then(|| self.runtime.library()).flatten();
+        let library = library.map_or_else(String::new, |version| format!("-lt{version}"));
         let budget = BUDGETS.iter().find(|(least, _)| gib >= *least).expect("the last takes all");
         DeviceInfo {
             name: self.name.clone(),
             detail: format!("{}, {gib} GiB, compute capability {major}.{minor}", chip.name),
-            kernel_plan: format!("cuda-bf16-1-sm_{major}{minor}-{}", ChipTiles::of(chip).plan()),
+            kernel_plan: format!(
+                "cuda-bf16-1-sm_{major}{minor}-{}{}{library}",
+                table.plan(),
+                images::origin(chip.capability)
+            ),
             computes_f32: false,
             batch_tokens: budget.1,
         }

@@ -9,7 +9,8 @@ use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::{CudaContext, sys};
 
 use super::images::Image;
-use super::runtime::{Args, Chip, Launch, Mark, Runtime, TensorMap, Tiled};
+use super::lt::{self, Lt};
+use super::runtime::{Args, Chip, Launch, Mark, Product, Runtime, TensorMap, Tiled};
 use crate::error::{Error, Result};
 
 /// Dynamic shared memory that a kernel may use without asking.
@@ -36,6 +37,8 @@ struct State {
     /// Events that nobody waits for, to be used again.
     events: Vec<sys::CUevent>,
     staging: *mut c_void,
+    /// The vendor's library, from its first use on, and the memory that it works in.
+    library: Option<(Lt, u64)>,
     modules: HashMap<&'static str, sys::CUmodule>,
     functions: HashMap<String, sys::CUfunction>,
 }
@@ -55,7 +58,7 @@ impl Driver {
             let copies = result::stream::create(result::stream::StreamKind::NonBlocking)?;
             let copied = event()?;
             let (modules, functions) = (HashMap::new(), HashMap::new());
-            Ok(State { stream, copies, copied, events: Vec::new(), staging, modules, functions })
+            Ok(State { stream, copies, copied, events: Vec::new(), staging, library: None, modules, functions })
         };
         let state = make().map_err(|e| failed("the GPU cannot be set up", e))?;
         Ok(Driver { context, chip, state: Mutex::new(state) })
@@ -77,7 +80,7 @@ impl Driver {
                 let image = Image::of(launch.module, self.chip.capability)?;
                 // SAFETY: the image is whole, and ends with a NUL where it is text.
                 let module = unsafe { result::module::load_data(image.bytes().as_ptr().cast()) }
-                    .map_err(|e| failed(&format!("kernels/{} does not load", launch.module), e))?;
+                    .map_err(|e| not_loaded(launch.module, &image, e))?;
                 state.modules.insert(launch.module, module);
                 module
             }
@@ -95,6 +98,20 @@ impl Driver {
         state.functions.insert(launch.kernel.clone(), function);
         Ok(function)
     }
+}
+
+/// Code that the driver takes not.
+fn not_loaded(module: &str, image: &Image, e: DriverError) -> Error {
+    if !image.is_text() {
+        return failed(&format!("kernels/{module} does not load"), e);
+    }
+    let mut version = 0;
+    // SAFETY: the driver writes a number, and leaves it alone where it fails.
+    unsafe { sys::cuDriverGetVersion(&mut version) };
+    let (major, minor) = (version / 1000, version % 1000 / 10);
+    Error::device(format!("no machine code of kernels/{module} is for this chip, and the driver (CUDA {major}.{minor}) compiles it not"))
+        .next("install a newer driver, or NVRTC of CUDA 12 or 13 (libnvrtc.so; MEMSLATE_NVRTC names one); --device cpu needs no GPU")
+        .source(e)
 }
 
 /// For order, not for time.
@@ -209,6 +226,26 @@ impl Runtime for Driver {
             .map_err(|e| failed(&format!("{} does not start", launch.kernel), e))
     }
 
+    fn library(&self) -> Option<String> {
+        lt::version()
+    }
+
+    unsafe fn library_product(&self, product: &Product) -> Result<()> {
+        if self.state()?.library.is_none() {
+            let workspace = self.allocate(lt::WORKSPACE_BYTES)?;
+            // SAFETY: the memory stays until the runtime is dropped; the context is bound by `state` before.
+            let opened = unsafe { Lt::new(workspace)? };
+            self.state()?.library = Some((opened, workspace));
+        }
+        let mut state = self.state()?;
+        let stream = state.stream;
+        match &mut state.library {
+            // SAFETY: the caller's.
+            Some((library, _)) => unsafe { library.run(product, stream.cast()) },
+            None => Err(Error::internal("cublasLt was opened just now")),
+        }
+    }
+
     fn tensor_map(&self, matrix: &Tiled) -> Result<TensorMap> {
         let mut map = MaybeUninit::<sys::CUtensorMap>::uninit();
         let sizes = [matrix.columns as u64, matrix.rows as u64];
@@ -302,11 +339,15 @@ impl Runtime for Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        if let Ok(state) = self.state() {
+        if let Ok(mut state) = self.state() {
             // SAFETY: nothing uses them after this; modules go with the context.
             unsafe {
                 let _ = result::stream::synchronize(state.copies);
                 let _ = result::stream::synchronize(state.stream);
+                if let Some((library, workspace)) = state.library.take() {
+                    drop(library);
+                    let _ = result::free_sync(workspace);
+                }
                 let _ = result::free_host(state.staging);
                 for event in state.events.iter().chain([&state.copied]) {
                     let _ = result::event::destroy(*event);

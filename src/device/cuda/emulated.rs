@@ -8,10 +8,11 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use half::bf16;
 use libloading::{Library, Symbol};
 
 use super::device::CudaDevice;
-use super::runtime::{Args, Chip, Launch, Mark, Runtime, TensorMap, Tiled};
+use super::runtime::{Args, Chip, Launch, Mark, Product, Runtime, TensorMap, Tiled};
 use crate::error::{Error, Result};
 
 /// Names the library for `--device emulated`.
@@ -36,6 +37,7 @@ pub struct Schedule {
 enum Step {
     Copy { to: u64, from: u64, bytes: usize },
     Launch { launch: Launch, args: Args },
+    Product(Product),
     Download { from: u64, to: u64, bytes: usize, mark: u64 },
 }
 
@@ -55,6 +57,8 @@ pub struct Emulation {
     /// Bytes that may be held at once.
     limit: usize,
     steps: Mutex<Steps>,
+    /// Whether it stands in for the vendor's library too.
+    library_too: bool,
 }
 
 /// The emulation that [`LIBRARY`] names, as a device.
@@ -84,6 +88,7 @@ impl Emulation {
             memory: Mutex::default(),
             limit: 1 << 30,
             steps: Mutex::default(),
+            library_too: false,
         })
     }
 
@@ -95,6 +100,12 @@ impl Emulation {
     /// With so much memory.
     pub fn limited(mut self, bytes: usize) -> Self {
         self.limit = bytes;
+        self
+    }
+
+    /// With a stand-in for the vendor's library: plain loops.
+    pub fn with_library(mut self) -> Self {
+        self.library_too = true;
         self
     }
 
@@ -142,6 +153,8 @@ impl Emulation {
         match step {
             Step::Launch { launch, mut args } => return self.run(&launch, &mut args),
             // SAFETY: the caller's.
+            Step::Product(product) => unsafe { multiply(&product) },
+            // SAFETY: the caller's.
             Step::Copy { to, from, bytes } | Step::Download { from, to, bytes, .. } => unsafe {
                 std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes);
             },
@@ -164,6 +177,25 @@ impl Emulation {
             return Err(Error::internal(format!("the emulation has no kernel {}", launch.kernel)));
         }
         Ok(())
+    }
+}
+
+/// # Safety
+/// As for [`Runtime::library_product`].
+unsafe fn multiply(product: &Product) {
+    let Product { rows, columns, depth, .. } = *product;
+    // SAFETY: the caller's; a value has two bytes.
+    let at = |base: u64, i: usize| unsafe { (base as *const bf16).add(i).read().to_f32() };
+    for row in 0..rows {
+        for column in 0..columns {
+            let sum: f32 = (0..depth).map(|k| at(product.a, row * depth + k) * at(product.w, column * depth + k)).sum();
+            let place = row * columns + column;
+            let addend = if product.residual == 0 { 0.0 } else { at(product.residual, place) };
+            // SAFETY: the caller's.
+            unsafe {
+                (product.c as *mut bf16).add(place).write(bf16::from_f32(sum + at(product.bias, column) + addend))
+            };
+        }
     }
 }
 
@@ -217,6 +249,15 @@ impl Runtime for Emulation {
     unsafe fn launch(&self, launch: &Launch, args: &mut Args) -> Result<()> {
         // SAFETY: the caller's.
         unsafe { self.put(Step::Launch { launch: launch.clone(), args: std::mem::take(args) }) }
+    }
+
+    fn library(&self) -> Option<String> {
+        self.library_too.then(|| "emulated".into())
+    }
+
+    unsafe fn library_product(&self, product: &Product) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe { self.put(Step::Product(*product)) }
     }
 
     fn tensor_map(&self, matrix: &Tiled) -> Result<TensorMap> {

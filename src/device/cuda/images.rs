@@ -1,8 +1,12 @@
 //! The kernels as machine code: committed beside their sources, so that neither a build nor a run needs CUDA's compilers.
 //!
 //! `kernels/build.py` makes them. A cubin runs on its own major version from its minor version on, and sm_90a on 9.0 alone;
-//! any other chip gets PTX, which the driver compiles when it is first loaded, and keeps in its own cache.
+//! for any other chip the kernels are compiled on its machine ([`compile`]), or the driver gets PTX, which it compiles when it
+//! is first loaded, and keeps in its own cache.
 
+use std::borrow::Cow;
+
+use super::compile;
 use crate::error::{Error, Result};
 
 /// The files of one kernel source: by compute capability the cubin, and the PTX.
@@ -45,32 +49,69 @@ const MODULES: &[Module] = &[
     module!("top_k"),
 ];
 
-/// The code of a module for a chip, as the driver loads it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Image(&'static [u8]);
+/// The code of a module for a chip, as the driver loads it: machine code, or text that ends with a NUL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image(Cow<'static, [u8]>);
 
 impl Image {
+    /// What is committed for the chip, else what NVRTC makes for it, else PTX.
     pub fn of(name: &str, capability: (u32, u32)) -> Result<Self> {
-        let module = MODULES.iter().find(|m| m.name == name);
-        let module = module.ok_or_else(|| Error::internal(format!("there are no kernels named {name}")))?;
-        let runs = |cubin: (u32, u32)| {
-            cubin.0 == capability.0 && (cubin <= capability) && (cubin.0 < 9 || cubin == capability)
-        };
-        let cubins = module.cubins.iter().filter(|(cubin, _)| runs(*cubin));
-        if let Some((_, image)) = cubins.max_by_key(|(cubin, _)| *cubin) {
-            return Ok(Image(image));
+        let module = module(name)?;
+        if let Some(image) = module.cubin(capability) {
+            return Ok(Image(Cow::Borrowed(image)));
         }
+        if module.ptx.is_some()
+            && let Some(nvrtc) = compile::compiler(capability)?
+        {
+            return Ok(Image(Cow::Owned(compile::cubin(nvrtc, name, capability)?)));
+        }
+        Self::ptx(module, capability)
+    }
+
+    fn ptx(module: &Module, capability: (u32, u32)) -> Result<Self> {
         let (major, minor) = capability;
         match module.ptx {
-            Some(ptx) if capability >= (8, 0) => Ok(Image(ptx.as_bytes())),
-            _ => Err(Error::device(format!("kernels/{name} does not run on compute capability {major}.{minor}"))
-                .next("use --device cpu")),
+            Some(ptx) if capability >= (8, 0) => Ok(Image(Cow::Borrowed(ptx.as_bytes()))),
+            _ => Err(Error::device(format!(
+                "kernels/{} does not run on compute capability {major}.{minor}",
+                module.name
+            ))
+            .next("use --device cpu")),
         }
     }
 
-    /// Text ends with a NUL, as the driver wants it.
-    pub fn bytes(self) -> &'static [u8] {
-        self.0
+    /// Whether the driver compiles it.
+    pub fn is_text(&self) -> bool {
+        self.0.ends_with(b"\0") && !self.0.starts_with(b"\x7fELF")
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+fn module(name: &str) -> Result<&'static Module> {
+    MODULES.iter().find(|m| m.name == name).ok_or_else(|| Error::internal(format!("there are no kernels named {name}")))
+}
+
+impl Module {
+    fn cubin(&self, capability: (u32, u32)) -> Option<&'static [u8]> {
+        let runs = |cubin: (u32, u32)| {
+            cubin.0 == capability.0 && (cubin <= capability) && (cubin.0 < 9 || cubin == capability)
+        };
+        let cubins = self.cubins.iter().filter(|(cubin, _)| runs(*cubin));
+        cubins.max_by_key(|(cubin, _)| *cubin).map(|(_, image)| *image)
+    }
+}
+
+/// Who compiled a chip's kernels, for the kernel plan: nothing where they are committed, else `-nvrtc12.9` or `-ptx`.
+pub fn origin(capability: (u32, u32)) -> String {
+    if module("gemm").is_ok_and(|m| m.cubin(capability).is_some()) {
+        return String::new();
+    }
+    match compile::compiler(capability) {
+        Ok(Some(nvrtc)) => format!("-nvrtc{}.{}", nvrtc.version.0, nvrtc.version.1),
+        _ => "-ptx".into(),
     }
 }
 
@@ -138,9 +179,11 @@ mod tests {
         assert_ne!(cubin((8, 6)), cubin((8, 9)));
         assert_ne!(cubin((8, 9)), cubin((9, 0)));
         for newer in [(9, 1), (10, 0), (12, 0)] {
-            let ptx = cubin(newer).bytes();
-            assert!(ptx.starts_with(b"//") && ptx.ends_with(b"\0"), "{newer:?}");
+            let image = Image::ptx(module("gemm").unwrap(), newer).unwrap();
+            assert!(image.bytes().starts_with(b"//") && image.is_text() && !cubin((9, 0)).is_text(), "{newer:?}");
         }
+        assert_eq!([(8, 0), (8, 6), (8, 9), (9, 0)].map(origin), ["", "", "", ""]);
+        assert_ne!(origin((12, 0)), "");
         assert!(Image::of("gemm_sm90", (9, 0)).is_ok());
         for other in [(8, 0), (10, 0), (7, 5)] {
             assert!(Image::of("gemm_sm90", other).unwrap_err().to_string().contains("does not run"), "{other:?}");

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::runtime::{Args, Buffer, Launch, Runtime, TensorMap, Tiled, View};
+use super::model::halves;
+use super::runtime::{Args, Buffer, Launch, Product, Runtime, TensorMap, Tiled, View};
 use super::tiles::{ChipTiles, Tile};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Bytes of a bf16 and of an f32 or u32.
 pub const HALF: usize = 2;
@@ -43,6 +44,8 @@ pub struct Linear {
     pub depth: usize,
     tile: Tile,
     map: Option<Box<TensorMap>>,
+    /// The bias as the vendor's library takes it, where the library multiplies; GELU stays with `tile`.
+    library_bias: Option<Buffer>,
 }
 
 /// Gain and shift of a layer norm, f32.
@@ -110,7 +113,7 @@ impl Linear {
         Self::with_tile(runtime, weight, bias, depth, tile)
     }
 
-    /// With a kernel of one's own choice.
+    /// With a kernel of one's own choice, or the library where it is.
     pub fn with_tile(
         runtime: &Arc<dyn Runtime>,
         weight: &[u8],
@@ -119,12 +122,22 @@ impl Linear {
         tile: Tile,
     ) -> Result<Self> {
         let columns = bias.len();
+        let (tile, library_bias) = match tile.is_library() {
+            false => (tile, None),
+            true if runtime.library().is_none() => {
+                return Err(Error::device(
+                    "kernels/tiles.toml names cublasLt for this chip, and its library is not here",
+                )
+                .next("install cublasLt of CUDA 12 or 13, or name another tile"));
+            }
+            true => (ChipTiles::own_tile(runtime.chip(), depth), Some(Buffer::filled(runtime, &halves(bias))?)),
+        };
         let weight = Buffer::filled(runtime, weight)?;
         let bytes: Vec<u8> = bias.iter().flat_map(|b| b.to_ne_bytes()).collect();
         let matrix =
             |box_rows| Tiled { address: weight.view().address, rows: columns, columns: depth, stride: depth, box_rows };
         let map = tile.boxes.map(|boxes| runtime.tensor_map(&matrix(boxes.w))).transpose()?.map(Box::new);
-        Ok(Linear { bias: Buffer::filled(runtime, &bytes)?, weight, columns, depth, tile, map })
+        Ok(Linear { bias: Buffer::filled(runtime, &bytes)?, weight, columns, depth, tile, map, library_bias })
     }
 
     /// `c[rows, columns] = epilogue(a[rows, depth] weight^T + bias)`.
@@ -132,6 +145,17 @@ impl Linear {
         let Linear { columns, depth, tile, .. } = *self;
         if rows == 0 {
             return Ok(());
+        }
+        let residual = match epilogue {
+            Epilogue::Residual(view) => view.holds(rows * columns, HALF),
+            _ => 0,
+        };
+        if let (Some(bias), Epilogue::Bias | Epilogue::Residual(_)) = (&self.library_bias, epilogue) {
+            let (c, a) = (c.holds(rows * columns, HALF), a.holds(rows * depth, HALF));
+            let (w, bias) = (self.weight.view().address, bias.view().holds(columns, HALF));
+            let product = Product { c, a, w, bias, residual, rows, columns, depth };
+            // SAFETY: the operands' sizes were checked just now; the weight's when it was put there.
+            return unsafe { runtime.library_product(&product) };
         }
         let tiles = rows.div_ceil(tile.rows as usize) * columns.div_ceil(tile.columns as usize);
         let persistent = tile.boxes.map_or(u32::MAX, |_| runtime.chip().multiprocessors);
@@ -151,10 +175,6 @@ impl Linear {
                 let matrix = Tiled { address, rows, columns: depth, stride: depth, box_rows: boxes.a };
                 args.map(&runtime.tensor_map(&matrix)?).map(map)
             }
-        };
-        let residual = match epilogue {
-            Epilogue::Residual(view) => view.holds(rows * columns, HALF),
-            _ => 0,
         };
         args = args.address(self.bias.view().address).address(residual).count(rows).count(columns).count(depth);
         // SAFETY: the operands' sizes were checked above; the weight's and the bias's when they were put there.

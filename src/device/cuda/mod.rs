@@ -10,6 +10,7 @@
 //! microseconds a launch of the CPU's time, which runs ahead, and they need shapes that repeat, thus padding.
 
 mod batch;
+mod compile;
 pub mod device;
 mod driver;
 #[cfg(feature = "emulated")]
@@ -19,7 +20,9 @@ pub mod emulated_tests;
 mod forward;
 mod images;
 pub mod kernels;
+mod lt;
 mod model;
+mod nvrtc;
 mod probe;
 pub mod runtime;
 mod self_check;

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// What is known of a chip.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +39,17 @@ pub trait Runtime: Send + Sync {
     /// # Safety
     /// The arguments are the kernel's, and every address has the memory that the kernel touches.
     unsafe fn launch(&self, launch: &Launch, args: &mut Args) -> Result<()>;
+    /// The version of the vendor's library for matrix products, where it is on the machine.
+    fn library(&self) -> Option<String> {
+        None
+    }
+    /// A product by that library.
+    ///
+    /// # Safety
+    /// Every address has the memory that the product's shape says.
+    unsafe fn library_product(&self, _: &Product) -> Result<()> {
+        Err(Error::device("there is no cublasLt here"))
+    }
     /// How the copy engine of Hopper sees a matrix of bf16.
     fn tensor_map(&self, matrix: &Tiled) -> Result<TensorMap>;
     /// Memory of the host that [`Runtime::start_upload`] reads and [`Runtime::start_download`] writes.
@@ -79,6 +90,20 @@ pub struct Launch {
     pub block: u32,
     /// Dynamic shared memory of a block.
     pub shared_bytes: u32,
+}
+
+/// `c[rows, columns] = a[rows, depth] w[columns, depth]^T + bias + residual`, all of bf16, sums in f32. Addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Product {
+    pub c: u64,
+    pub a: u64,
+    pub w: u64,
+    pub bias: u64,
+    /// 0: none.
+    pub residual: u64,
+    pub rows: usize,
+    pub columns: usize,
+    pub depth: usize,
 }
 
 /// A matrix in memory, read in boxes of `box_rows` rows by 64 columns. Rows begin `stride` values apart, a multiple of 8.

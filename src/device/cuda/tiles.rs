@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-use super::runtime::Chip;
+use super::runtime::{Chip, Runtime};
 
 /// A kernel for matrix products and what a launch of it needs; the numbers are those of the kernel's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +64,21 @@ const fn wgmma(name: &'static str, columns: u32, shared_bytes: u32) -> Tile {
     }
 }
 
-/// All kernels for matrix products.
+/// cublasLt in place of a kernel of ours, where its library is ([`super::lt`]).
+pub const LIBRARY: Tile = Tile {
+    name: "cublaslt",
+    module: "cublaslt",
+    prefix: "",
+    rows: 1,
+    columns: 1,
+    block: 0,
+    shared_bytes: 0,
+    boxes: None,
+    oldest: (8, 0),
+    newest_major: u32::MAX,
+};
+
+/// All our kernels for matrix products.
 pub const TILES: &[Tile] = &[
     wgmma("wgmma 128x128", 128, 197_728),
     wgmma("wgmma 128x256", 256, 197_696),
@@ -120,7 +134,14 @@ pub fn table() -> &'static Table {
 
 /// The tile of this name.
 pub fn named(name: &str) -> Option<Tile> {
-    TILES.iter().find(|t| t.name == name).copied()
+    TILES.iter().chain([&LIBRARY]).find(|t| t.name == name).copied()
+}
+
+/// What a runtime has for products over so many values: our kernels for its chip, and the library.
+pub fn available(runtime: &dyn Runtime, depth: usize) -> impl Iterator<Item = Tile> {
+    let library = runtime.library().map(|_| LIBRARY);
+    let ours = TILES.iter().filter(|t| t.runs_on(runtime.chip())).copied();
+    ours.chain(library).filter(move |t| t.takes(depth))
 }
 
 impl ChipTiles {
@@ -151,6 +172,18 @@ impl ChipTiles {
         if tile.takes(depth) { tile } else { named("mma 128x128").expect("it is in the list") }
     }
 
+    /// A kernel of ours for a layer's shape: what the library does not do is left to it.
+    pub fn own_tile(chip: &Chip, depth: usize) -> Tile {
+        let best = ["wgmma 128x256", "mma 128x128"].into_iter().filter_map(named);
+        let mut able = best.filter(|t| t.runs_on(chip) && t.takes(depth));
+        able.next().unwrap_or_else(|| named("mma 128x128").expect("it is in the list"))
+    }
+
+    /// Whether a layer may be the library's.
+    pub fn names_library(&self) -> bool {
+        self.tiles().any(Tile::is_library)
+    }
+
     /// Names the arithmetic: part of a model's hash.
     pub fn plan(&self) -> String {
         let layers = self.layer.iter().map(|l| format!(",{}x{}={}", l.columns, l.depth, l.tile));
@@ -160,13 +193,21 @@ impl ChipTiles {
 }
 
 impl Tile {
+    pub fn is_library(self) -> bool {
+        self.name == LIBRARY.name
+    }
+
     pub fn runs_on(&self, chip: &Chip) -> bool {
         chip.capability >= self.oldest && chip.capability.0 <= self.newest_major
     }
 
     /// Whether the kernel can sum over so many values.
     pub fn takes(&self, depth: usize) -> bool {
-        depth.is_multiple_of(if self.boxes.is_some() { 64 } else { 32 })
+        depth.is_multiple_of(match self.boxes {
+            Some(_) => 64,
+            None if self.is_library() => 8,
+            None => 32,
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use super::super::cuda::kernels::{
     Attention, Blocks, Embedding, Epilogue, HALF, Linear, Norm, ScoreHead, WORD, gather, pool, query_blocks,
 };
 use super::super::cuda::runtime::{Buffer, Runtime, View};
-use super::super::cuda::tiles::{ChipTiles, TILES};
+use super::super::cuda::tiles::{ChipTiles, available};
 use super::super::cuda::top_k;
 use super::super::{Groups, Matrix};
 use super::file::{Operands, Results};
@@ -111,8 +111,9 @@ impl Case<'_> {
             (Some("gelu"), None) => Epilogue::Gelu,
             _ => Epilogue::Bias,
         };
-        for tile in TILES.iter().filter(|t| t.runs_on(self.runtime.chip()) && t.takes(depth)) {
-            let linear = Linear::with_tile(self.runtime, weight, &bias, depth, *tile)?;
+        let gelu = epilogue == Epilogue::Gelu;
+        for tile in available(&**self.runtime, depth).filter(|t| !(gelu && t.is_library())) {
+            let linear = Linear::with_tile(self.runtime, weight, &bias, depth, tile)?;
             let out = self.out(rows * columns, HALF)?;
             linear.apply(&**self.runtime, out.view(), a.view(), rows, epilogue)?;
             self.keep(results, &format!("out.{}", tile.name), Dtype::BF16, &[rows, columns], &out)?;
