@@ -82,10 +82,11 @@ def logits_near(got: Tensor, right: Tensor) -> Outcome:
 @check
 def gelu_is_erf(got: Tensor, x: Tensor) -> Outcome:
     """Whether GELU is the erf form. The two forms differ by less than a bf16 value's rounding, so no single value can tell:
-    the difference is projected onto that of the forms, over all values."""
+    the difference is projected onto that of the forms, over all values, each weighed by what its rounding leaves of it."""
     erf = torch.nn.functional.gelu(x.double())
     towards = torch.nn.functional.gelu(x.double(), approximate="tanh") - erf
-    lean = float(((got.double() - erf) * towards).sum() / towards.square().sum())
+    weight = 1 / (erf.square() + 1e-6)
+    lean = float(((got.double() - erf) * towards * weight).sum() / (towards.square() * weight).sum())
     return Outcome("gelu_is_erf", lean, f"within {GELU_LEAN:g} of 0", abs(lean) <= GELU_LEAN)
 
 

@@ -16,6 +16,7 @@ from settings import Settings
 
 def run(s: Settings, binary: Binary, clock: Clock, report: Report, folder: Path) -> dict[str, Any]:
     """All pairs together, in another order, and some of them each in a batch of its own."""
+    weights.saved(folder, s)
     generator = torch.Generator().manual_seed(9)
     lengths = torch.randint(s.shortest, s.longest + 1, (s.pairs,), generator=generator).tolist()
     pairs = weights.sequences(lengths, s.vocab, 10)

@@ -75,8 +75,7 @@ def run(s: Settings, binary: Binary, clock: Clock, report: Report, folder: Path)
         clock.need(1 if s.torch_device == "cpu" else 15, "memslate-device bench")
         if s.torch_device == "cpu":
             # A model that the emulation can run.
-            weights.save(folder, s, weights.draw(s))
-            said["bench"] = binary.bench("--model", folder, "--tokens", "8", "--length", "4", "--seconds", "0.01")
+            said["bench"] = binary.bench("--model", weights.saved(folder, s), "--tokens", "8", "--length", "4", "--seconds", "0.01")
         else:
             said["bench"] = binary.bench("--seconds", "1")
         ours = said["bench"]["ceilings"]
@@ -93,7 +92,7 @@ def tune(s: Settings, binary: Binary, clock: Clock, report: Report, folder: Path
     """Each kernel for matrix products, and the table that its times propose."""
     if s.torch_device == "cpu" and binary.device == "cpu":
         raise OutOfTime("a CPU has no kernels to choose from")
-    small = ["--model", folder, "--shape", "minilm", "--tokens", "8", "--length", "4"] if s.torch_device == "cpu" else []
+    small = ["--model", weights.saved(folder, s), "--shape", "minilm", "--tokens", "8", "--length", "4"] if s.torch_device == "cpu" else []
     tuned = binary.bench("--tune", *small, "--seconds", "0.01" if small else "0.5")["tuning"]
     report.figure("tuning       the table " + ("should change, see device.json" if tuned["changes"] else "is the best"))
     return tuned

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import os
 import subprocess
 import sys
@@ -110,6 +111,8 @@ def main() -> int:
         print(report.summary(), flush=True)
         return int(report.failed())
 
+    # Says where a part stood that did not come back.
+    faulthandler.dump_traceback_later(max(min(args.limit, 535) - 5, 1))
     clock.watch(end)
     if args.dry_run or args.self_test:
         self_test.run(report)

@@ -75,7 +75,7 @@ class Packed:
     """The same layers without padding: products over all tokens at once, queries, keys and values in one."""
 
     def __init__(self, s: Settings, model: nn.Module, attend: Attend):
-        self.heads, self.model = s.heads, model
+        self.heads, self.model, self.on_gpu = s.heads, model, s.torch_device == "cuda"
         self.layers = [self._tensors(layer) for layer in model.roberta.encoder.layer]
         self.layer = self._layer(attend)
 
@@ -101,10 +101,12 @@ class Packed:
         return layer
 
     def compiled(self, dynamic: bool) -> Packed:
-        """One layer compiled, used for all; its weights are arguments."""
+        """One layer compiled, used for all; its weights are arguments. On a CPU it is only traced: a compiler of its own would
+        take the dry run's time, and its speed says nothing."""
         other = object.__new__(Packed)
         other.__dict__.update(self.__dict__)
-        other.layer = torch.compile(self.layer, dynamic=dynamic)
+        backend = "inductor" if self.on_gpu else "eager"
+        other.layer = torch.compile(self.layer, dynamic=dynamic, backend=backend)
         return other
 
     def __call__(self, ids: Tensor, places: Tensor, starts: Tensor, longest: int) -> Tensor:

@@ -13,21 +13,24 @@ from transformers import XLMRobertaConfig, XLMRobertaForSequenceClassification
 
 FIRST, PAD, LAST, WORDS_FROM = 0, 1, 2, 4
 
-# Standard deviations, of matrices times the root of their depth. Queries and keys are large, so that a row attends to few
-# others and follows what they say; with even attention, all first rows become one. Asserted in `parity.py`.
+# Standard deviations, of matrices times the root of their depth. A test needs first rows that follow what a sequence says, and
+# a model that does not make more of bf16's rounding than a test can allow. Found by trying, at 24 layers: with the feed-forward
+# part or biases as large as the rest all first rows become one (mean cosine 0.9), with larger values or scores some sequences are
+# off by 0.001 in bf16, by PyTorch too. `parity.py` asserts what is wanted.
 SCALES = {
     "word_embeddings": 1.0,
     "position_embeddings": 0.3,
     "token_type_embeddings": 0.1,
-    "query": 1.5,
-    "key": 1.5,
-    "value": 1.0,
+    "query": 1.0,
+    "key": 1.0,
+    "value": 0.7,
     "attention.output.dense": 1.0,
     "intermediate.dense": 1.0,
-    "output.dense": 1.0,
+    "output.dense": 0.3,
     "classifier.dense": 1.0,
-    "classifier.out_proj": 4.0,
+    "classifier.out_proj": 8.0,
 }
+BIAS, GAIN = 0.01, 0.2
 
 
 def config(s: Settings) -> XLMRobertaConfig:
@@ -81,9 +84,9 @@ def draw(s: Settings, seed: int = 3) -> dict[str, Tensor]:
     def tensor(name: str, shape: torch.Size) -> Tensor:
         values = torch.randn(shape, generator=generator)
         if "LayerNorm" in name:
-            values = 1 + 0.2 * values if name.endswith("weight") else 0.1 * values
+            values = 1 + GAIN * values if name.endswith("weight") else BIAS * values
         elif name.endswith("bias"):
-            values = 0.1 * values
+            values = BIAS * values
         elif "embeddings" in name:
             values = _scale(name) * values
         else:
@@ -93,12 +96,17 @@ def draw(s: Settings, seed: int = 3) -> dict[str, Tensor]:
     return {name: tensor(name, shape) for name, shape in shapes.items()}
 
 
+def saved(folder: Path, s: Settings) -> Path:
+    """The folder, filled by whichever part is the first to want it."""
+    return folder if (folder / "config.json").exists() else save(folder, s, draw(s))
+
+
 def save(folder: Path, s: Settings, state: dict[str, Tensor]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     settings = config(s).to_dict() | {"architectures": ["XLMRobertaForSequenceClassification"], "model_type": "xlm-roberta"}
-    (folder / "config.json").write_text(json.dumps(settings, default=str))
-    (folder / "tokenizer.json").write_text("{}")
     save_file({name: t.contiguous() for name, t in state.items()}, folder / "model.safetensors")
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "config.json").write_text(json.dumps(settings, default=str))
     return folder
 
 
