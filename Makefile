@@ -6,6 +6,8 @@
 # make kernels   compiles the CUDA kernels (kernels/cubins) with NVRTC from PyPI; make kernels-check compares and inspects them
 # make kernels-test   the kernels on a CPU: against f64, with planted bugs, under sanitizers
 # make bench   what recall, the whole path and the encoder cost beside their Python peers (installed under ~/.cache/memslate/peers)
+# make device-kit   memslate-device and its checks in out/device-kit, to carry to a machine with a GPU (benches/device.sh)
+# make emulation   the kernels as a library for the CPU, and its path: MEMSLATE_EMULATION, for builds with --features emulated
 
 SHELL := /bin/sh
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
@@ -14,8 +16,11 @@ TOOLS := . .ci/tools.sh &&
 OUT := out
 FUZZ_TARGETS := locomo longmemeval beam chat slates
 FUZZ_SECONDS := 60
+DEVICE_KIT := $(OUT)/device-kit
+DEVICE_KIT_MIB := 40
+EMULATION := $(abspath $(TARGET))/libmemslate-emulation.so
 
-.PHONY: all demo build model test test-long fuzz bench format lint kernels kernels-check kernels-test
+.PHONY: all demo build model test test-long fuzz bench format lint kernels kernels-check kernels-test device-kit emulation
 
 all: build
 
@@ -77,3 +82,26 @@ bench: model
 	@$(TOOLS) benches/peers/run.sh recall
 	@$(TOOLS) benches/peers/run.sh path
 	@$(TOOLS) benches/peers/run.sh encoder
+
+# A machine with a GPU has a link of its own: what is carried there stays small.
+device-kit:
+	@$(TOOLS) cargo build --release --quiet --bin memslate-device
+	@rm -rf $(DEVICE_KIT)
+	@mkdir -p $(DEVICE_KIT)/device
+	@strip -o $(DEVICE_KIT)/memslate-device $(TARGET)/release/memslate-device
+	@cp benches/device.sh $(DEVICE_KIT)/
+	@cp benches/device/*.py $(DEVICE_KIT)/device/
+	@git rev-parse HEAD >$(DEVICE_KIT)/commit.txt 2>/dev/null || rm -f $(DEVICE_KIT)/commit.txt
+	@kib=$$(du -sk $(DEVICE_KIT) | cut -f1); \
+		if [ "$$kib" -gt $$(($(DEVICE_KIT_MIB) * 1024)) ]; then \
+			echo "device-kit: $$kib KiB, above $(DEVICE_KIT_MIB) MiB; what is large: nm --size-sort -S $(TARGET)/release/memslate-device" >&2; \
+			exit 1; \
+		fi; \
+		echo "$(DEVICE_KIT): $$kib KiB"
+
+# Under another name first: a test may have the old one open.
+emulation:
+	@$(TOOLS) mkdir -p $(dir $(EMULATION)) && \
+		c++ -std=c++17 -O2 -w -fPIC -shared -x c++ kernels/emulation/launch.cc -I kernels -o $(EMULATION).new
+	@mv $(EMULATION).new $(EMULATION)
+	@echo $(EMULATION)

@@ -45,6 +45,9 @@ enum Command {
         output: PathBuf,
         #[arg(long, default_value_t = 1)]
         repeat: usize,
+        /// Each sequence in a batch of its own
+        #[arg(long)]
+        alone: bool,
     },
     /// Run single kernels on a GPU, on the operands of a safetensors file
     Kernels {
@@ -93,12 +96,12 @@ fn perform(command: Command) -> Result<String> {
             let device::DeviceInfo { name, detail, kernel_plan, batch_tokens, .. } = info;
             json(&Info { device: name, detail, kernel_plan, batch_tokens })
         }
-        Command::Forward { device, model, head, input, output, repeat } => {
+        Command::Forward { device, model, head, input, output, repeat, alone } => {
             let head = match head {
                 Head::Embed => device::Head::Embed,
                 Head::Score => device::Head::Score,
             };
-            json(&trial::forward(&trial::Forward { device, model, head, input, output, repeat })?)
+            json(&trial::forward(&trial::Forward { device, model, head, input, output, repeat, alone })?)
         }
         Command::Kernels { device, input, output } => {
             Ok(format!("{} cases", trial::kernels(&device, &input, &output)?))

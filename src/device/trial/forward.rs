@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use super::super::{Batcher, Head, open};
+use super::super::{Batcher, Head, Matrix, ModelId, open};
 use super::file::{Operands, Results};
 use crate::error::{Error, Result};
 use crate::model::resolve;
@@ -25,6 +25,8 @@ pub struct Forward {
     pub output: PathBuf,
     /// How often it is run; the rows are those of the last time.
     pub repeat: usize,
+    /// Each sequence goes to the device in a batch of its own.
+    pub alone: bool,
 }
 
 /// How long it took.
@@ -51,7 +53,7 @@ pub fn forward(options: &Forward) -> Result<Timing> {
     let (mut seconds, mut rows) = (Vec::new(), None);
     for _ in 0..options.repeat.max(1) {
         let (copy, began) = (sequences.clone(), Instant::now());
-        rows = Some(batcher.run(model, copy)?);
+        rows = Some(if options.alone { alone(&batcher, model, copy)? } else { batcher.run(model, copy)? });
         seconds.push(began.elapsed().as_secs_f64());
     }
     let rows = rows.ok_or_else(|| Error::internal("nothing was run"))?;
@@ -72,6 +74,18 @@ pub fn forward(options: &Forward) -> Result<Timing> {
         tokens_per_second: tokens as f64 / median,
         sequences_per_second: sequences.len() as f64 / median,
     })
+}
+
+/// One call after another, so that nothing shares a batch.
+fn alone(batcher: &Batcher, model: ModelId, sequences: Vec<Sequence>) -> Result<Matrix> {
+    let mut all = Matrix::default();
+    for sequence in sequences {
+        let row = batcher.run(model, vec![sequence])?;
+        all.rows += row.rows;
+        all.columns = row.columns;
+        all.values.extend(row.values);
+    }
+    Ok(all)
 }
 
 fn sequences(operands: &Operands) -> Result<Vec<Sequence>> {

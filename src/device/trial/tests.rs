@@ -321,6 +321,7 @@ fn a_model_gives_the_rows_that_its_device_gives() {
             input: input.clone(),
             output: output.clone(),
             repeat: 3,
+            alone: false,
         };
         let timing = super::forward(&options).unwrap();
         assert_eq!((timing.sequences, timing.tokens, timing.seconds.len()), (3, 20, 3));
@@ -332,6 +333,10 @@ fn a_model_gives_the_rows_that_its_device_gives() {
         let got = Operands::read(&output).unwrap();
         assert_eq!(got.get("rows").unwrap().shape, [3, columns]);
         assert_eq!(got.floats("rows").unwrap(), expected.values);
+        super::forward(&Forward { alone: true, ..options }).unwrap();
+        let alone = Operands::read(&output).unwrap();
+        assert_eq!(alone.get("rows").unwrap().shape, [3, columns]);
+        assert_eq!(alone.floats("rows").unwrap(), expected.values);
     }
     put(&input, &tokens, &[7, 12]);
     let options = Forward {
@@ -341,6 +346,7 @@ fn a_model_gives_the_rows_that_its_device_gives() {
         input: input.clone(),
         output,
         repeat: 1,
+        alone: false,
     };
     let e = super::forward(&options).unwrap_err();
     assert!(e.class == Class::Data && e.to_string().contains("lengths add up to 19, and there are 20 tokens"), "{e}");
