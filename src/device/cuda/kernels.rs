@@ -45,7 +45,7 @@ pub struct Linear {
     tile: Tile,
     map: Option<Box<TensorMap>>,
     /// The bias as the vendor's library takes it, where the library multiplies; GELU stays with `tile`.
-    library_bias: Option<Buffer>,
+    library_bias: Option<Box<Buffer>>,
 }
 
 /// Gain and shift of a layer norm, f32.
@@ -130,7 +130,9 @@ impl Linear {
                 )
                 .next("install cublasLt of CUDA 12 or 13, or name another tile"));
             }
-            true => (ChipTiles::own_tile(runtime.chip(), depth), Some(Buffer::filled(runtime, &halves(bias))?)),
+            true => {
+                (ChipTiles::own_tile(runtime.chip(), depth), Some(Box::new(Buffer::filled(runtime, &halves(bias))?)))
+            }
         };
         let weight = Buffer::filled(runtime, weight)?;
         let bytes: Vec<u8> = bias.iter().flat_map(|b| b.to_ne_bytes()).collect();

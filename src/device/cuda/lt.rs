@@ -20,6 +20,8 @@ use crate::error::{Error, Result};
 const ASKED_ROWS: usize = 8_192;
 /// What an algorithm may use beside its operands; NVIDIA's advice for Hopper.
 pub const WORKSPACE_BYTES: usize = 32 << 20;
+/// CUBLAS_OP_T, as cublas_api.h has it.
+const TRANSPOSED: i32 = 1;
 const HALVES: sys::cudaDataType = sys::cudaDataType::CUDA_R_16BF;
 
 /// The library's version, such as 13.0.2; none where there is no library.
@@ -148,7 +150,7 @@ fn plan(handle: sys::cublasLtHandle_t, shape: Shape) -> std::result::Result<Plan
     let (w, a, c) = (layout(depth, columns)?, layout(depth, ASKED_ROWS)?, layout(columns, ASKED_ROWS)?);
     // SAFETY: the descriptors were made above; each attribute has the type that the library names.
     unsafe {
-        set(product, Of::CUBLASLT_MATMUL_DESC_TRANSA, &sys::cublasOperation_t::CUBLAS_OP_T)?;
+        set(product, Of::CUBLASLT_MATMUL_DESC_TRANSA, &TRANSPOSED)?;
         set(product, Of::CUBLASLT_MATMUL_DESC_EPILOGUE, &sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS)?;
         set(product, Of::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &HALVES)?;
         let wishes = result::create_matmul_pref()?;

@@ -20,6 +20,8 @@ pub mod emulated_tests;
 mod forward;
 mod images;
 pub mod kernels;
+#[cfg(all(test, feature = "emulated"))]
+mod library_tests;
 mod lt;
 mod model;
 mod nvrtc;
