@@ -91,7 +91,7 @@ device-kit:
 	@strip -o $(DEVICE_KIT)/memslate-device $(TARGET)/release/memslate-device
 	@cp benches/device.sh $(DEVICE_KIT)/
 	@cp benches/device/*.py $(DEVICE_KIT)/device/
-	@git rev-parse HEAD >$(DEVICE_KIT)/commit.txt 2>/dev/null || rm -f $(DEVICE_KIT)/commit.txt
+	@git describe --always --dirty --abbrev=40 >$(DEVICE_KIT)/commit.txt 2>/dev/null || rm -f $(DEVICE_KIT)/commit.txt
 	@kib=$$(du -sk $(DEVICE_KIT) | cut -f1); \
 		if [ "$$kib" -gt $$(($(DEVICE_KIT_MIB) * 1024)) ]; then \
 			echo "device-kit: $$kib KiB, above $(DEVICE_KIT_MIB) MiB; what is large: nm --size-sort -S $(TARGET)/release/memslate-device" >&2; \
@@ -102,6 +102,6 @@ device-kit:
 # Under another name first: a test may have the old one open.
 emulation:
 	@$(TOOLS) mkdir -p $(dir $(EMULATION)) && \
-		c++ -std=c++17 -O2 -w -fPIC -shared -x c++ kernels/emulation/launch.cc -I kernels -o $(EMULATION).new
+		c++ -std=c++17 -O2 -w -Wno-psabi -fPIC -shared -x c++ kernels/emulation/launch.cc -I kernels -o $(EMULATION).new
 	@mv $(EMULATION).new $(EMULATION)
 	@echo $(EMULATION)

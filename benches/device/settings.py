@@ -37,6 +37,7 @@ class Settings:
     mixed_pairs: int
     mixed_mean: int
     repeat: int
+    # Of a peer's batch: as many as our own on a large GPU.
     batch_tokens: int
     # Of the ceilings: side of the product, bytes of the copy.
     side: int
@@ -69,7 +70,7 @@ FULL = Settings(
     mixed_pairs=4_096,
     mixed_mean=120,
     repeat=15,
-    batch_tokens=16_384,
+    batch_tokens=65_536,
     side=8_192,
     copy_bytes=2 << 30,
 )
