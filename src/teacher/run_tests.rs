@@ -247,7 +247,8 @@ async fn a_server_that_goes_away_ends_the_run() {
     assert!(said.contains(&format!("{} pairs were answered before, which are kept", given.len())), "{said}");
     // Of the 40 that are answered, all but those that were under way beside 24 failures.
     assert!(kept == given && (33..=40).contains(&given.len()), "{}", given.len());
-    assert!((64..=80).contains(&bench.stub.posts()), "{}", bench.stub.posts());
+    // 40 and 24; an answer that comes late, of seven at most beside a failure, begins the count anew.
+    assert!((64..=40 + 8 * 24 + 8).contains(&bench.stub.posts()), "{}", bench.stub.posts());
 }
 
 #[tokio::test]

@@ -21,8 +21,15 @@ macro_rules! file {
 }
 
 /// What sources include. Headers of the emulation are none of them.
-const HEADERS: &[File] =
-    &[file!("epilogue.h"), file!("kt.h"), file!("kt_hopper.h"), file!("quad.h"), file!("rows.h"), file!("tile.h")];
+const HEADERS: &[File] = &[
+    file!("attention.h"),
+    file!("epilogue.h"),
+    file!("kt.h"),
+    file!("kt_hopper.h"),
+    file!("quad.h"),
+    file!("rows.h"),
+    file!("tile.h"),
+];
 
 /// Sources that run on any chip from compute capability 8.0 on.
 const SOURCES: &[File] = &[
