@@ -1,7 +1,7 @@
 //! The journal: judgements as they come, one line of JSON each, so that what was paid survives the run.
 //!
-//! A thread of its own writes the lines and flushes them to the disk, every 64 answers or every second, whichever comes
-//! first; the caller waits only if that thread is thousands of lines behind. The file is locked while it is open. Its
+//! A line is handed to the system at once, so that a process that is killed loses none; a thread of its own flushes them to
+//! the disk, every 64 answers or every second, whichever comes first. The file is locked while it is open. Its
 //! last line may be torn, by a run that was killed; it is cut off. A damaged line anywhere else is an error.
 
 use std::collections::HashSet;
@@ -21,13 +21,15 @@ use crate::error::{Context, Error, Result};
 const ANSWERS: u32 = 64;
 /// The longest time between an answer and its flush.
 const SECOND: Duration = Duration::from_secs(1);
-/// Lines that wait for the writer.
+/// Lines that wait for the thread to count them.
 const WAITING: usize = 4096;
 
 /// An open, locked journal.
 pub struct Journal {
     path: PathBuf,
     found: Found,
+    /// What lines are written to: the thread's file under another handle.
+    lines: File,
     to_writer: Option<SyncSender<Order>>,
     writer: Option<JoinHandle<Result<File>>>,
 }
@@ -42,7 +44,8 @@ pub struct Found {
 }
 
 enum Order {
-    Line(String),
+    /// A line has been written.
+    Written,
     Flush(oneshot::Sender<()>),
 }
 
@@ -61,12 +64,13 @@ impl Journal {
             file.sync_all()
         };
         cut().or_data("the journal cannot be written").map_err(|e| e.at(&place))?;
+        let lines = file.try_clone().or_data("the journal cannot be opened twice").map_err(|e| e.at(&place))?;
         let (to_writer, orders) = sync_channel(WAITING);
         let writer = std::thread::Builder::new()
             .name("journal".into())
-            .spawn(move || write(file, &orders).map_err(|e| e.at(place)))
+            .spawn(move || flush_often(file, &orders).map_err(|e| e.at(place)))
             .or_internal("a thread cannot be started")?;
-        let journal = Journal { path: path.into(), found, to_writer: Some(to_writer), writer: Some(writer) };
+        let journal = Journal { path: path.into(), found, lines, to_writer: Some(to_writer), writer: Some(writer) };
         Ok((journal, judgements))
     }
 
@@ -74,9 +78,17 @@ impl Journal {
         self.found
     }
 
-    /// Hands a judgement to the writer. An error may be of an earlier one.
+    /// Writes a judgement, which a process that is killed then keeps. An error may be of an earlier one.
     pub fn append(&mut self, judgement: &Judgement) -> Result<()> {
-        self.order(Order::Line(judgement.to_line()?))
+        if self.to_writer.is_some() {
+            let written = self.lines.write_all(judgement.to_line()?.as_bytes());
+            if let Err(e) = written {
+                // Half a line may be there: no other may follow it.
+                self.close()?;
+                return Err(Error::data("the journal cannot be written").source(e).at(self.path.display().to_string()));
+            }
+        }
+        self.order(Order::Written)
     }
 
     /// Waits until all that was appended is on the disk. For async code there is [`Journal::settle`].
@@ -213,8 +225,8 @@ fn read(file: &File) -> Result<(Vec<Judgement>, Found, End)> {
     }
 }
 
-/// Where lines are written and flushed to.
-trait Disk: Write {
+/// Where lines are flushed to.
+trait Disk {
     fn flush_to_disk(&self) -> std::io::Result<()>;
 }
 
@@ -224,10 +236,10 @@ impl Disk for File {
     }
 }
 
-/// Writes lines until there is no one to send any, and flushes.
+/// Flushes what is written until there is no one to write any.
 ///
 /// No clock is read: after an answer, each wait for the next takes a 64th of a second at most, and the 64th wait flushes.
-fn write<D: Disk>(mut disk: D, orders: &Receiver<Order>) -> Result<D> {
+fn flush_often<D: Disk>(disk: D, orders: &Receiver<Order>) -> Result<D> {
     let flush = |disk: &D| disk.flush_to_disk().or_data("the journal cannot be flushed to the disk");
     let mut since_flush = 0;
     loop {
@@ -236,10 +248,7 @@ fn write<D: Disk>(mut disk: D, orders: &Receiver<Order>) -> Result<D> {
             _ => orders.recv_timeout(SECOND / ANSWERS),
         };
         match order {
-            Ok(Order::Line(line)) => {
-                disk.write_all(line.as_bytes()).or_data("the journal cannot be written")?;
-                since_flush += 1;
-            }
+            Ok(Order::Written) => since_flush += 1,
             Ok(Order::Flush(done)) => {
                 flush(&disk)?;
                 since_flush = 0;

@@ -94,7 +94,7 @@ fn a_journal_is_open_once() {
     assert!(gone.contains("cannot be opened"), "{gone}");
 }
 
-/// A disk that is full is told at a later append or at the sync, and not as a success.
+/// A disk that is full is told, and not as a success.
 #[test]
 fn a_journal_that_cannot_be_written_says_so() {
     let full = Path::new("/dev/full");
@@ -103,34 +103,28 @@ fn a_journal_that_cannot_be_written_says_so() {
     }
     let file = OpenOptions::new().write(true).open(full).unwrap();
     let (to_writer, orders) = sync_channel(WAITING);
-    let writer = Some(std::thread::spawn(move || write(file, &orders).map_err(|e| e.at("full"))));
-    let mut journal = Journal { path: full.into(), found: Found::default(), to_writer: Some(to_writer), writer };
-    let appended = journal.append(&judgement(1, 1.0));
-    let said = appended.and_then(|()| journal.sync()).unwrap_err().to_string();
-    assert!(said.starts_with("full: the journal cannot be written"), "{said}");
+    let lines = file.try_clone().unwrap();
+    let writer = Some(std::thread::spawn(move || {
+        Ok::<File, Error>({
+            // A device has nothing to flush.
+            while orders.recv().is_ok() {}
+            file
+        })
+    }));
+    let mut journal = Journal { path: full.into(), found: Found::default(), lines, to_writer: Some(to_writer), writer };
+    let said = journal.append(&judgement(1, 1.0)).unwrap_err().to_string();
+    assert!(said.starts_with("/dev/full: the journal cannot be written"), "{said}");
     assert!(journal.append(&judgement(1, 1.0)).unwrap_err().to_string().contains("closed after an error"));
     assert!(journal.sync().is_err());
 }
 
-/// Counts lines, and remembers how many there were at each flush.
+/// Counts flushes.
 #[derive(Clone, Default)]
-struct Counting(std::sync::Arc<std::sync::Mutex<(u32, Vec<u32>)>>);
-
-impl Write for Counting {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().0 += 1;
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
+struct Counting(std::sync::Arc<std::sync::atomic::AtomicUsize>);
 
 impl Disk for Counting {
     fn flush_to_disk(&self) -> std::io::Result<()> {
-        let mut counts = self.0.lock().unwrap();
-        let lines = counts.0;
-        counts.1.push(lines);
+        self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         Ok(())
     }
 }
@@ -138,21 +132,41 @@ impl Disk for Counting {
 #[test]
 fn lines_are_flushed_after_64_or_a_second() {
     let disk = Counting::default();
+    let flushes = || disk.0.load(std::sync::atomic::Ordering::SeqCst);
     let (to_writer, orders) = sync_channel(WAITING);
-    (0..130).for_each(|_| to_writer.send(Order::Line("x".into())).unwrap());
     let writing = disk.clone();
-    let writer = std::thread::spawn(move || write(writing, &orders).map(|_| ()));
-    let flushes = || disk.0.lock().unwrap().1.clone();
+    let writer = std::thread::spawn(move || flush_often(writing, &orders).map(|_| ()));
+    let wait_for = |count: usize| {
+        let mut waits = 0;
+        while flushes() < count && waits < 100 {
+            std::thread::sleep(Duration::from_millis(100));
+            waits += 1;
+        }
+        flushes()
+    };
     // 130 = 64 + 64 + 2, and the last two are flushed after a second in which nothing comes.
-    let mut waits = 0;
-    while flushes().len() < 3 && waits < 100 {
-        std::thread::sleep(Duration::from_millis(100));
-        waits += 1;
-    }
-    assert_eq!(flushes(), [64, 128, 130]);
+    (0..130).for_each(|_| to_writer.send(Order::Written).unwrap());
+    assert_eq!(wait_for(3), 3);
+    // Nothing new, nothing to flush.
+    std::thread::sleep(Duration::from_millis(1_500));
+    assert_eq!(flushes(), 3);
+    to_writer.send(Order::Written).unwrap();
+    assert_eq!(wait_for(4), 4);
     drop(to_writer);
     writer.join().unwrap().unwrap();
-    assert_eq!(flushes(), [64, 128, 130, 130]);
+    assert_eq!(flushes(), 5);
+}
+
+/// What another process finds of a journal whose own has not flushed nor closed it.
+#[test]
+fn an_answer_is_in_the_file_when_append_returns() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal");
+    let (mut journal, _) = Journal::open(&path).unwrap();
+    for n in 1..=5 {
+        journal.append(&judgement(n, 3.0)).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap().iter().filter(|b| **b == b'\n').count(), usize::from(n));
+    }
 }
 
 proptest! {

@@ -205,7 +205,11 @@ fn a_killed_job_asks_for_nothing_that_is_in_the_journal() {
     });
     let concurrency = 8;
     let set = format!("teacher.concurrency={concurrency}");
-    let arguments = [vec!["judge".to_string()], arguments(&night, &stub.url(), &["--set", &set])].concat();
+    let arguments = [
+        vec!["judge".to_string()],
+        arguments(&night, &stub.url(), &["--set", &set, "--set", "teacher.timeout_seconds=60.0"]),
+    ]
+    .concat();
     for (killed, stop_at) in [120, 300, 500].into_iter().enumerate() {
         let mut child = command(&arguments)
             .stdout(std::process::Stdio::null())
