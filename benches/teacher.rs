@@ -7,6 +7,8 @@
 //! ```
 
 use std::collections::HashSet;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -32,6 +34,12 @@ async fn main() {
         [] => throughput(200_000).await,
         ["--pairs", n] => throughput(n.parse().expect("--pairs takes a number")).await,
         ["serve", lake] => serve(lake).await,
+        ["answer"] => {
+            let slow = |r: &Request| Act::Slow(DELAY, Box::new(Act::Answer((r.body.len() % 11).to_string())));
+            let stub = Stub::start(slow);
+            println!("{}", stub.url());
+            std::future::pending::<()>().await;
+        }
         _ => panic!("usage: [--pairs N] or serve LAKE"),
     }
 }
@@ -40,11 +48,9 @@ const CONCURRENCY: usize = 64;
 const DELAY: Duration = Duration::from_millis(50);
 
 async fn throughput(pairs: usize) {
-    let stub = Stub::start(|r: &Request| Act::Slow(DELAY, Box::new(Act::Answer((r.body.len() % 11).to_string()))));
-    let text = format!(
-        "url = {:?}\nmodel = \"m\"\nprompt = \"prompts/grade.toml\"\nconcurrency = {CONCURRENCY}\n",
-        stub.url()
-    );
+    let (mut server, url) = server();
+    let text =
+        format!("url = {:?}\nmodel = \"m\"\nprompt = \"prompts/grade.toml\"\nconcurrency = {CONCURRENCY}\n", url);
     let settings: Settings = toml::from_str(&text).expect("settings");
     let prompt = Prompt::parse(include_str!("../jobs/prompts/grade.toml")).expect("the prompt");
     let teacher = Arc::new(Teacher::new(settings, prompt).expect("a teacher"));
@@ -71,12 +77,22 @@ async fn throughput(pairs: usize) {
     .await
     .expect("grades");
     let seconds = began.elapsed().as_secs_f64();
+    server.kill().expect("it is there");
     let limit = CONCURRENCY as f64 / DELAY.as_secs_f64();
     println!(
-        "{} graded in {seconds:.1} s: {:.0} pairs a second, the limit is {limit:.0}; {before} MiB before, stub and client in one process",
+        "{} graded in {seconds:.1} s: {:.0} pairs a second, the limit is {limit:.0}; {before} MiB before",
         tally.graded,
         tally.graded as f64 / seconds
     );
+}
+
+/// The stub in a process of its own, so that the memory that is told is the client's; and its address.
+fn server() -> (Child, String) {
+    let own = std::env::current_exe().expect("this program");
+    let mut child = Command::new(own).arg("answer").stdout(Stdio::piped()).spawn().expect("it starts again");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("an address");
+    (child, line.trim().to_string())
 }
 
 /// Resident memory, as Linux tells it.

@@ -25,12 +25,20 @@ pub(super) struct Fit {
     pub held_out: Option<f64>,
 }
 
-/// Trains at most `trees` trees. With a set held out, training stops when its metric has not risen for `patience` trees, and
-/// the model ends with the best one. The datasets are checked and in canonical order.
+/// How many trees a model has.
+pub(super) struct Length {
+    pub most: usize,
+    /// With a set held out: the fewest, from which on its metric is looked at.
+    pub least: usize,
+    /// With a set held out: training stops when its metric has not risen for so many trees.
+    pub patience: usize,
+}
+
+/// Trains a model. With a set held out, it ends with the tree with which the set's metric is best. The datasets are checked and in canonical order.
 ///
 /// # Errors
 /// What LightGBM says, as an internal error: all that can be wrong with the data is checked before.
-pub(super) fn train(sets: &Sets, params: &str, trees: usize, patience: usize) -> Result<Fit> {
+pub(super) fn train(sets: &Sets, params: &str, length: &Length) -> Result<Fit> {
     quiet();
     let params = CString::new(params).or_internal("training parameters")?;
     let set = Handle::dataset(sets.learnt, &params, ptr::null_mut())?;
@@ -43,7 +51,7 @@ pub(super) fn train(sets: &Sets, params: &str, trees: usize, patience: usize) ->
         check(unsafe { sys::LGBM_BoosterAddValidData(booster.raw, held_out.raw) })?;
     }
     let (mut made, mut best, mut best_value) = (0, 0, f64::NEG_INFINITY);
-    while made < trees {
+    while made < length.most {
         let mut finished: c_int = 0;
         // SAFETY: a live booster, and a place for the flag.
         check(unsafe { sys::LGBM_BoosterUpdateOneIter(booster.raw, &mut finished) })?;
@@ -51,17 +59,17 @@ pub(super) fn train(sets: &Sets, params: &str, trees: usize, patience: usize) ->
             break;
         }
         made += 1;
-        if held_out.is_some() {
+        if held_out.is_some() && made >= length.least {
             let value = booster.metric()?;
             if value > best_value {
                 (best, best_value) = (made, value);
-            } else if made - best >= patience {
+            } else if made - best >= length.patience {
                 break;
             }
         }
     }
-    let trees = if held_out.is_some() { best.max(1) } else { made };
-    Ok(Fit { text: booster.model_text(trees)?, trees, held_out: held_out.map(|_| best_value) })
+    let trees = if best > 0 { best } else { made };
+    Ok(Fit { text: booster.model_text(trees)?, trees, held_out: (best > 0).then_some(best_value) })
 }
 
 /// A dataset or a booster of LightGBM, freed with its owner.

@@ -281,3 +281,30 @@ fn settings_out_of_range_are_named() {
     let short = Params { label_gain: vec![0.0, 1.0], ..Params::default() };
     assert!(train(&data, &short).unwrap_err().to_string().contains("label 2 is above 1"));
 }
+
+/// Labels that the features say nothing of: NDCG on them rises by chance alone, and training ends soon after its least length.
+#[test]
+fn training_stops_where_held_out_groups_gain_nothing() {
+    let noise = |groups: usize| {
+        let mut rows = rows(groups);
+        let mut state = 99;
+        rows.iter_mut().for_each(|r| r.label = f32::from(uniform(&mut state) > 0.7));
+        Dataset::from_rows(features(), rows).unwrap()
+    };
+    let params = Params { num_trees: 300, early_stopping_rounds: 10, ..params() };
+    let trained = train_stopping(&noise(60), &noise(30), &params).unwrap();
+    let stopped = trained.card().stopped.clone().unwrap();
+    // 2 / 0.05 trees at least.
+    assert!((40..290).contains(&stopped.trees) && stopped.groups == 30 && stopped.ndcg > 0.0, "{stopped:?}");
+    let Trained::Lightgbm { text, .. } = &trained else { panic!("there is a model") };
+    assert_eq!(text.matches("\nTree=").count(), stopped.trees);
+    // What can be learnt ranks the groups held out well.
+    let set = |groups| Dataset::from_rows(features(), rows(groups)).unwrap();
+    let learnt = train_stopping(&set(60), &set(20), &params).unwrap();
+    assert!(learnt.card().stopped.as_ref().unwrap().ndcg > 0.9, "{:?}", learnt.card().stopped);
+    // Without groups held out that have a positive there is nothing to stop by.
+    let mut none = rows(5);
+    none.iter_mut().for_each(|r| r.label = 0.0);
+    let whole = train_stopping(&set(60), &Dataset::from_rows(features(), none).unwrap(), &params).unwrap();
+    assert!(whole.card().stopped.is_none());
+}

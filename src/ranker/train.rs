@@ -177,7 +177,7 @@ fn fit(data: &Dataset, held_out: Option<&Dataset>, params: &Params) -> Result<Tr
     if held_out.is_some() {
         settings.push_str(&format!(" metric=ndcg eval_at={}", params.lambdarank_truncation_level));
     }
-    let fit = ffi::train(&sets, &settings, params.num_trees, params.early_stopping_rounds)?;
+    let fit = ffi::train(&sets, &settings, &params.length())?;
     card.stopped = held_out.zip(fit.held_out).map(|(set, ndcg)| Stopped {
         trees: fit.trees,
         ndcg,
@@ -244,6 +244,13 @@ impl Params {
             return wrong("label_gain must hold 2 to 32 finite gains from 0");
         }
         Ok(())
+    }
+
+    /// The first `1 / learning_rate` trees make one whole step together. What is held out peaks before by chance, where its
+    /// labels are a teacher's: no model ends within the first two steps.
+    fn length(&self) -> ffi::Length {
+        let least = ((2.0 / self.learning_rate).ceil() as usize).clamp(1, self.num_trees);
+        ffi::Length { most: self.num_trees, least, patience: self.early_stopping_rounds }
     }
 
     /// LightGBM's own parameters. One thread and one way of building histograms: sums in one order.
