@@ -130,11 +130,13 @@ impl Job {
         let text = read_text(file, "job file")?;
         let mut table: Table = toml::from_str(&text).map_err(|e| Error::usage(tidy(&e)).at(&place))?;
         let mut axes = Table::new();
-        for setting in &overrides.set {
-            let (key, value) = parse_setting(setting)?;
-            let target = if AXES.contains(&key[0].as_str()) { &mut axes } else { &mut table };
-            put(target, &key, value).map_err(|e| e.at(format!("--set {setting}")))?;
-        }
+        let (of_system, of_job): (Vec<String>, Vec<String>) = overrides
+            .set
+            .iter()
+            .cloned()
+            .partition(|s| s.split(['.', '=']).next().is_some_and(|first| AXES.contains(&first.trim())));
+        apply(&mut table, &of_job)?;
+        apply(&mut axes, &of_system)?;
         let flags = [
             ("input", &overrides.input),
             ("lake", &overrides.lake),
@@ -284,6 +286,13 @@ fn put(table: &mut Table, key: &[String], value: Value) -> Result<()> {
     }
     at.insert(last.clone(), value);
     Ok(())
+}
+
+/// The user's cache: `$XDG_CACHE_HOME`, or `~/.cache`; none where neither is.
+pub fn cache_folder() -> Option<PathBuf> {
+    let named = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|p| p.is_absolute());
+    let home = || std::env::var_os("HOME").filter(|h| !h.is_empty()).map(|h| PathBuf::from(h).join(".cache"));
+    named.or_else(home)
 }
 
 /// Minutes east of UTC of `Z`, `+09:00` or `-03:30`.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::commands::{DONE_WITH_REJECTS, print, write};
 use super::{CompareRankers, Judge, RankersCommand, Run, Train};
 use crate::config::{self, Job, Overrides};
-use crate::distill::{self, Answers, DistillJob, DistillOverrides};
+use crate::distill::{self, Answers, DistillJob};
 use crate::error::{Context, Error, Result};
 use crate::evaluate::{Bootstrap, Comparison, PARITY_MARGIN, Reader, Report, compare};
 use crate::ranker::{Card, Ranker, Trained};
@@ -32,18 +32,18 @@ pub async fn plan(args: &Run) -> Result<u8> {
             .at(args.job.display().to_string())
             .next("it takes --lake, --system and --set"));
     }
-    let job = DistillJob::read(
-        &args.job,
-        &DistillOverrides { lake: args.lake.clone(), system: args.system.clone(), set: args.set.clone() },
-    )?;
+    let job = DistillJob::read(&args.job, &args.overrides())?;
     print(&distill::plan(job).await?, args.json)
 }
 
 pub async fn judge(args: &Judge) -> Result<u8> {
-    let job = DistillJob::read(
-        &args.job,
-        &DistillOverrides { lake: args.lake.clone(), system: args.system.clone(), set: args.set.clone() },
-    )?;
+    let overrides = Overrides {
+        lake: args.lake.clone(),
+        system: args.system.clone(),
+        set: args.set.clone(),
+        ..Overrides::default()
+    };
+    let job = DistillJob::read(&args.job, &overrides)?;
     if args.limit_cost.is_some_and(|limit| !(limit.is_finite() && limit >= 0.0)) {
         return Err(Error::usage("--limit-cost must be 0 or more"));
     }
@@ -54,7 +54,7 @@ pub async fn judge(args: &Judge) -> Result<u8> {
     };
     let judged = distill::judge(job, &answers).await?;
     print(&judged, args.json)?;
-    Ok(match (judged.stopped_by_cost, judged.is_clean()) {
+    Ok(match (judged.tally.stopped_by_cost, judged.is_clean()) {
         (true, _) => STOPPED,
         (false, true) => 0,
         (false, false) => DONE_WITH_REJECTS,
@@ -127,15 +127,11 @@ fn overall(report: &Report) -> impl Iterator<Item = &crate::evaluate::ClassRepor
     report.splits.iter().filter(|s| s.split == "all").flat_map(|s| &s.classes)
 }
 
-/// A card with what was measured, for people.
+/// A card with what was measured, for people; as JSON, the card.
+#[derive(Serialize)]
+#[serde(transparent)]
 struct Trainee<'a> {
     card: &'a Card,
-}
-
-impl Serialize for Trainee<'_> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.card.serialize(serializer)
-    }
 }
 
 impl fmt::Display for Trainee<'_> {

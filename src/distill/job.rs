@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use toml::{Table, Value};
 
-use crate::config::{self, apply, read_text, tidy};
+use crate::config::{self, Overrides, apply, read_text, tidy};
 use crate::error::{Error, Result};
 use crate::system::System;
 use crate::teacher::{Prompt, Settings, Teacher};
@@ -57,15 +57,6 @@ pub struct DistillJob {
     pub journal: Option<PathBuf>,
 }
 
-/// What the command line says.
-#[derive(Debug, Clone, Default)]
-pub struct DistillOverrides {
-    pub lake: Option<String>,
-    pub system: Option<String>,
-    /// `key=value`: `sample.seed=8`, `teacher.url="http://host:8000/v1"`.
-    pub set: Vec<String>,
-}
-
 /// Whether a job file is one of a teacher: it has a section `[teacher]`.
 pub fn is_distill_job(file: &Path) -> bool {
     let text = std::fs::read_to_string(file).unwrap_or_default();
@@ -73,11 +64,11 @@ pub fn is_distill_job(file: &Path) -> bool {
 }
 
 impl DistillJob {
-    /// Reads a job file, its system and its prompt.
+    /// Reads a job file, its system and its prompt. Of what the command line says, `lake`, `system` and `set` are a teacher's.
     ///
     /// # Errors
     /// What is wrong with one of them: a usage error that names the file and the setting.
-    pub fn read(file: &Path, overrides: &DistillOverrides) -> Result<DistillJob> {
+    pub fn read(file: &Path, overrides: &Overrides) -> Result<DistillJob> {
         let place = file.display().to_string();
         let mut table: Table =
             toml::from_str(&read_text(file, "job file")?).map_err(|e| Error::usage(tidy(&e)).at(&place))?;

@@ -14,6 +14,7 @@ use super::lake::Source;
 use super::pairs::pairs;
 use super::report::{Counts, Judged};
 use super::sample::sample;
+use crate::config::cache_folder;
 use crate::error::{Error, Result};
 use crate::lake::Lake;
 use crate::system::hex;
@@ -113,10 +114,10 @@ impl Asked<'_> {
         judged: &mut Judged,
     ) -> Result<()> {
         let mut pairs = pairs.peekable();
-        while std::pin::Pin::new(&mut pairs).peek().await.is_some() && !judged.stopped_by_cost {
+        while std::pin::Pin::new(&mut pairs).peek().await.is_some() && !judged.tally.stopped_by_cost {
             let limits = Limits {
-                limit_cost: self.limit_cost.map(|limit| (limit - judged.cost).max(0.0)),
-                answered_before: self.answered_before || judged.graded > 0,
+                limit_cost: self.limit_cost.map(|limit| (limit - judged.tally.cost).max(0.0)),
+                answered_before: self.answered_before || judged.tally.graded > 0,
             };
             let mut fresh: Vec<Judgement> = Vec::new();
             let part = (&mut pairs).take(FOLD_ANSWERS);
@@ -127,7 +128,7 @@ impl Asked<'_> {
             let asked = ask_all(self.client, part, journal, &limits, keep).await;
             // What was answered before a server failed is paid for.
             fold(self.lake, self.teacher, &fresh).await?;
-            judged.add(asked?);
+            judged.tally.add(asked?);
         }
         Ok(())
     }
@@ -175,9 +176,7 @@ fn journal_path(lake: &Lake, teacher: &Teacher, given: Option<&Path>) -> Result<
         let folder = place.url.to_file_path().map_err(|()| Error::internal("a file URL without a path"))?;
         return Ok(folder.join("_journals").join(name));
     }
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|p| p.is_absolute());
-    let home = || std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache"));
-    let cache = cache.or_else(home).ok_or_else(|| {
+    let cache = cache_folder().ok_or_else(|| {
         Error::usage("there is no folder for the journal of a lake that is not on this machine")
             .next("name one in the job file: `journal = \"FOLDER\"`")
     })?;

@@ -16,7 +16,7 @@ mod plan;
 mod report;
 mod sample;
 
-pub use job::{DistillJob, DistillOverrides, is_distill_job};
+pub use job::{DistillJob, is_distill_job};
 pub use judge::{Answers, judge};
 pub use plan::{Bill, plan};
 pub use report::Judged;

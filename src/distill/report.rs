@@ -52,22 +52,8 @@ pub struct Judged {
     pub set_aside_before: u64,
     /// Answers of an earlier run that were in the journal only.
     pub from_journal: usize,
-    pub graded: u64,
-    /// Answers without a grade in them, by reason. They are kept, and not asked for again.
-    pub set_aside: BTreeMap<String, u64>,
-    /// Pairs without an answer, by reason. The next run asks again.
-    pub failed: BTreeMap<String, u64>,
-    pub attempts: u64,
-    /// Attempts whose answer did not come whole, and which the server may charge: they count at the most they can cost.
-    pub lost: u64,
-    /// Answers whose tokens the server did not count.
-    pub estimated: u64,
-    pub prompt_tokens: u64,
-    pub completion_tokens: u64,
-    /// At the job's prices.
-    pub cost: f64,
-    /// The next request might have passed `--limit-cost`.
-    pub stopped_by_cost: bool,
+    #[serde(flatten)]
+    pub tally: Tally,
     /// Requests written by `--export`.
     pub exported: Option<u64>,
     /// Lines of `--collect` for pairs that are answered, or not of the sample; and second answers to one pair.
@@ -89,28 +75,11 @@ impl Judged {
         }
     }
 
-    /// Adds what a part of the pairs came to.
-    pub fn add(&mut self, tally: Tally) {
-        self.graded += tally.graded;
-        self.attempts += tally.attempts;
-        self.lost += tally.lost;
-        self.estimated += tally.estimated;
-        self.prompt_tokens += tally.usage.prompt_tokens;
-        self.completion_tokens += tally.usage.completion_tokens;
-        self.cost += tally.cost;
-        self.stopped_by_cost |= tally.stopped_by_cost;
-        for (into, from) in [(&mut self.set_aside, tally.set_aside), (&mut self.failed, tally.failed)] {
-            for (reason, n) in from {
-                *into.entry(reason).or_default() += n;
-            }
-        }
-    }
-
     /// Adds what a file of results came to.
     pub fn collected(&mut self, of: Collected) {
         (self.not_asked_for, self.duplicates, self.torn) = (of.unknown, of.duplicates, of.torn);
         self.torn_lines = of.torn_lines;
-        self.add(of.tally);
+        self.tally = of.tally;
     }
 
     /// Takes over how many pairs went by.
@@ -120,7 +89,7 @@ impl Judged {
 
     /// Every pair that was come to is graded.
     pub fn is_clean(&self) -> bool {
-        self.set_aside.is_empty() && self.failed.is_empty() && self.torn == 0
+        self.tally.set_aside.is_empty() && self.tally.failed.is_empty() && self.torn == 0
     }
 }
 
@@ -138,9 +107,10 @@ impl fmt::Display for Judged {
         if let Some(exported) = self.exported {
             return write!(f, "{exported} requests written");
         }
+        let Tally { graded, set_aside, failed, usage, cost, attempts, .. } = &self.tally;
         let sum = |of: &BTreeMap<String, u64>| of.values().sum::<u64>();
-        writeln!(f, "graded {}, set aside {}, failed {}", self.graded, sum(&self.set_aside), sum(&self.failed))?;
-        for (what, of) in [("set aside", &self.set_aside), ("failed", &self.failed)] {
+        writeln!(f, "graded {graded}, set aside {}, failed {}", sum(set_aside), sum(failed))?;
+        for (what, of) in [("set aside", set_aside), ("failed", failed)] {
             for (reason, n) in of {
                 writeln!(f, "  {what}, {n}: {reason}")?;
             }
@@ -155,10 +125,10 @@ impl fmt::Display for Judged {
         }
         write!(
             f,
-            "{} attempts, {} prompt tokens, {} completion tokens, cost {:.4}",
-            self.attempts, self.prompt_tokens, self.completion_tokens, self.cost
+            "{attempts} attempts, {} prompt tokens, {} completion tokens, cost {cost:.4}",
+            usage.prompt_tokens, usage.completion_tokens
         )?;
-        if self.stopped_by_cost {
+        if self.tally.stopped_by_cost {
             write!(f, "\nstopped: the next request might have passed --limit-cost; run again to go on")?;
         }
         Ok(())

@@ -30,7 +30,7 @@ use std::time::{Instant, SystemTime};
 
 use futures::future::LocalBoxFuture;
 
-pub use lessons::{Agreement, Learnt, Lessons, train_from, train_params};
+pub use lessons::{Learnt, Lessons, train_from, train_params};
 pub use plan::{Estimate, Plan, plan};
 pub use prepare::{Checked, Prepared, check};
 pub use replay::replay;

@@ -11,10 +11,11 @@ use serde_json::{Value, json};
 
 use super::answer::{Answer, message};
 use super::definition::{Subject, Teacher};
-use super::judgement::{Judgement, Pair, from_hex, to_hex};
+use super::judgement::{Judgement, Pair, from_hex};
 use super::prompt::Messages;
 use super::tally::Tally;
 use crate::error::{Context, Result};
+use crate::system::hex;
 
 /// Numbers of torn lines that are named.
 const NAMED: usize = 20;
@@ -43,7 +44,7 @@ pub fn line(teacher: &Teacher, pair: &Pair, messages: &Messages) -> String {
 }
 
 fn custom_id(subject: &Subject) -> String {
-    [subject.key, subject.question_hash, subject.content_hash].map(|h| to_hex(&h)).join("-")
+    [subject.key, subject.question_hash, subject.content_hash].map(|h| hex(&h)).join("-")
 }
 
 fn subject(custom_id: &str) -> Option<Subject> {
@@ -197,8 +198,7 @@ mod tests {
         let request = request(3);
         let teacher = teacher("");
         let messages = teacher.render("which?", "number 3");
-        let id: Vec<_> =
-            [teacher.key(&messages), pair(3).question_hash, pair(3).content_hash].map(|h| to_hex(&h)).into();
+        let id: Vec<_> = [teacher.key(&messages), pair(3).question_hash, pair(3).content_hash].map(|h| hex(&h)).into();
         assert_eq!(
             request,
             json!({"custom_id": id.join("-"), "method": "POST", "url": "/v1/chat/completions", "body": teacher.body(&messages)})

@@ -4,11 +4,12 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::answer::Answer;
-use super::judgement::{Judgement, Usage, Verdict, cut, to_hex};
+use super::judgement::{Judgement, Usage, Verdict, cut};
 use super::prompt::{Messages, Prompt};
 use super::settings::{Mode, OTHER_MAX, Settings};
 use super::{expected, grade};
 use crate::error::{Error, Result};
+use crate::system::hex;
 use crate::text::count_tokens;
 
 /// Of how pairs are rendered and grades are read. A change makes another teacher, so it is raised with each.
@@ -36,7 +37,7 @@ impl Teacher {
             "reading": READING, "model": settings.model, "mode": settings.mode.name(), "max_tokens": settings.max_answer(),
             "temperature": settings.temperature, "seed": settings.seed, "extra": extra, "system": system, "user": user,
         });
-        let hash = to_hex(&Sha256::digest(canonical(&says).as_bytes()));
+        let hash = hex(&Sha256::digest(canonical(&says).as_bytes()));
         Ok(Teacher { settings, extra, prompt, hash })
     }
 

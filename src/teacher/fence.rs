@@ -21,7 +21,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 use sha2::{Digest, Sha256};
 
-use super::judgement::to_hex;
+use crate::system::hex;
 
 /// Digits of a code: 48 bits.
 const CODE: usize = 12;
@@ -81,7 +81,7 @@ fn code(text: &str, other: &str) -> String {
     let mut hash = Sha256::digest(text.as_bytes());
     let mut counter = 0u64;
     loop {
-        let code = to_hex(&hash[..CODE / 2]);
+        let code = hex(&hash[..CODE / 2]);
         if !holds(text, &code) && !holds(other, &code) {
             return code;
         }
@@ -148,7 +148,7 @@ mod tests {
     fn a_code_that_a_text_holds_is_not_taken() {
         let text = "a turn";
         let first = code(text, "");
-        assert_eq!(first, to_hex(&Sha256::digest(b"a turn")[..6]));
+        assert_eq!(first, hex(&Sha256::digest(b"a turn")[..6]));
         let second = code(text, &format!("what of {}?", first.to_uppercase()));
         assert_ne!(first, second);
         let third = code(text, &format!("{first} {second}"));
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_text_stands_on_lines_of_its_own() {
-        let code = to_hex(&Sha256::digest("é".as_bytes())[..6]);
+        let code = hex(&Sha256::digest("é".as_bytes())[..6]);
         assert_eq!(fenced("turn", "é", "q"), format!("<turn-{code}>\né\n</turn-{code}>"));
     }
 

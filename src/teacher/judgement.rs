@@ -1,11 +1,11 @@
 //! Pairs, what a teacher said of them, and how a judgement is written as a line.
 
-use std::fmt::Write as _;
 use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Error, Result};
+use crate::system::hex;
 
 /// Characters of an answer that are kept.
 const KEPT: usize = 200;
@@ -79,9 +79,9 @@ impl Judgement {
             Verdict::SetAside(reason) => (None, Some(reason.clone())),
         };
         let line = Line {
-            key: to_hex(&self.key),
-            question: to_hex(&self.question_hash),
-            content: to_hex(&self.content_hash),
+            key: hex(&self.key),
+            question: hex(&self.question_hash),
+            content: hex(&self.content_hash),
             grade,
             set_aside,
             answer: self.answer.clone(),
@@ -115,13 +115,6 @@ impl Judgement {
 /// The part of an answer or of a server's message that is kept.
 pub fn cut(text: &str) -> String {
     text.chars().take(KEPT).collect()
-}
-
-pub fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut hex, b| {
-        let _ = write!(hex, "{b:02x}");
-        hex
-    })
 }
 
 /// A hash from its 64 digits.

@@ -14,12 +14,14 @@ const OTHERS: &str = "other reasons";
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Tally {
     /// Pairs put to the teacher: graded, set aside and failed.
+    #[serde(skip)]
     pub asked: u64,
     pub graded: u64,
     /// By reason: answered, but not with a grade. Not asked again.
     pub set_aside: BTreeMap<String, u64>,
     /// By reason: not answered. Asked again by the next run.
     pub failed: BTreeMap<String, u64>,
+    #[serde(flatten)]
     pub usage: Usage,
     /// Of the answers by their usage, and of lost attempts at the most that each can have cost.
     pub cost: f64,
@@ -40,6 +42,23 @@ impl Tally {
     /// Pairs that were answered, with a grade or not.
     pub fn answered(&self) -> u64 {
         self.graded + self.set_aside.values().sum::<u64>()
+    }
+
+    /// Adds what a further part of the pairs came to.
+    pub fn add(&mut self, other: Tally) {
+        self.asked += other.asked;
+        self.graded += other.graded;
+        self.usage += other.usage;
+        self.cost += other.cost;
+        self.attempts += other.attempts;
+        self.lost += other.lost;
+        self.estimated += other.estimated;
+        self.stopped_by_cost |= other.stopped_by_cost;
+        for (into, from) in [(&mut self.set_aside, other.set_aside), (&mut self.failed, other.failed)] {
+            for (reason, n) in from {
+                *into.entry(reason).or_default() += n;
+            }
+        }
     }
 
     pub(super) fn judged(&mut self, judgement: &Judgement, estimated: bool) {

@@ -5,12 +5,13 @@
 //! which it is. NVRTC comes first: a chip's own code may use what PTX for 8.0 does not have, and NVRTC's version is known,
 //! while a driver's compiler changes with the driver.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::LazyLock;
 
 use sha2::{Digest, Sha256};
 
 use super::nvrtc::{File, Nvrtc};
+use crate::config::cache_folder;
 use crate::error::{Error, Result};
 use crate::system::hex;
 
@@ -62,7 +63,8 @@ pub fn compiler(capability: (u32, u32)) -> Result<Option<&'static Nvrtc>> {
 
 /// The machine code of `kernels/NAME.cu` for a chip, from the user's cache or compiled now.
 pub fn cubin(nvrtc: &Nvrtc, name: &str, capability: (u32, u32)) -> Result<Vec<u8>> {
-    cached(nvrtc, name, capability, cache_folder().as_deref())
+    let folder = cache_folder().map(|cache| cache.join("memslate/kernels"));
+    cached(nvrtc, name, capability, folder.as_deref())
 }
 
 /// As [`cubin`], with a cache in `folder`, or none.
@@ -93,13 +95,6 @@ fn key(nvrtc: &Nvrtc, source: File, architecture: &str) -> String {
     hex(&hash.finalize()[..8])
 }
 
-/// `$XDG_CACHE_HOME` or `~/.cache`; none where neither is.
-fn cache_folder() -> Option<PathBuf> {
-    let named = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|p| p.is_absolute());
-    let home = || std::env::var_os("HOME").filter(|h| !h.is_empty()).map(|h| PathBuf::from(h).join(".cache"));
-    Some(named.or_else(home)?.join("memslate/kernels"))
-}
-
 /// A whole file of the cache; none for one that is missing or damaged.
 fn read(file: &Path) -> Option<Vec<u8>> {
     let mut bytes = std::fs::read(file).ok()?;
@@ -119,11 +114,13 @@ fn write(file: &Path, code: &[u8]) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     /// The library that `make kernels-check` has installed from PyPI.
     fn nvrtc() -> Nvrtc {
-        let cache = cache_folder().unwrap().parent().unwrap().join("nvrtc/nvidia/cuda_nvrtc/lib");
+        let cache = cache_folder().unwrap().join("memslate/nvrtc/nvidia/cuda_nvrtc/lib");
         let files =
             std::fs::read_dir(&cache).unwrap_or_else(|e| panic!("{}: {e}; run `make kernels-check`", cache.display()));
         let named = |p: &PathBuf| p.file_name().unwrap().to_string_lossy().starts_with("libnvrtc.so");

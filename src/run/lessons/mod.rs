@@ -6,5 +6,4 @@ mod agreement;
 mod rows;
 mod train;
 
-pub use agreement::Agreement;
 pub use train::{Learnt, Lessons, train_from, train_params};
